@@ -1,0 +1,39 @@
+"""HTTP, and nothing that is not HTTP. Importing this package costs nothing; its names load when they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from celery_jobs.api.builder import BaseServiceBuilder, JobOptions, ServiceInfo
+    from celery_jobs.api.deps import get_scheduler
+    from celery_jobs.records.record import JobRecord
+    from celery_jobs.records.states import JobStatus
+    from celery_jobs.tasks.scheduler import CeleryScheduler
+
+__all__ = [
+    "BaseServiceBuilder",
+    "CeleryScheduler",
+    "JobOptions",
+    "JobRecord",
+    "JobStatus",
+    "ServiceInfo",
+    "get_scheduler",
+]
+
+_HOMES = {
+    "BaseServiceBuilder": "celery_jobs.api.builder",
+    "CeleryScheduler": "celery_jobs.tasks.scheduler",
+    "JobOptions": "celery_jobs.api.builder",
+    "JobRecord": "celery_jobs.records.record",
+    "JobStatus": "celery_jobs.records.states",
+    "ServiceInfo": "celery_jobs.api.builder",
+    "get_scheduler": "celery_jobs.api.deps",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

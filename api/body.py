@@ -1,0 +1,67 @@
+"""Request bodies: strict JSON (no NaN, no boolean for a number), checked once and straight from the bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import pydantic_core
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that gives the body as `model`, or answers 422."""
+
+    async def parse(request: Request) -> M:
+        _demand_json(request)
+        try:
+            return model.model_validate_json(await request.body())
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+
+    return parse
+
+
+async def keyword_arguments(request: Request) -> dict[str, Any]:
+    """A dependency that gives the body's JSON object; no body at all means no arguments."""
+    text = await request.body()
+    if not text:
+        return {}
+    _demand_json(request)
+    try:
+        arguments = pydantic_core.from_json(text, allow_inf_nan=False)
+        json.dumps(arguments, allow_nan=False)  # 1e999 reads as infinity
+    except ValueError as error:
+        raise _fault("json_invalid", f"Invalid JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise _fault("dict_type", "The body must be a JSON object of keyword arguments")
+    return arguments
+
+
+def request_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI entry of a body that `json_body` reads."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+ANY_OBJECT: Final[dict[str, Any]] = {
+    "content": {"application/json": {"schema": {"type": "object", "title": "Keyword arguments"}}},
+    "description": "The task's keyword arguments; `GET /api/v1/tasks` gives the schema of each task.",
+}
+
+
+def _demand_json(request: Request) -> None:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch(r"application/(json|.+\+json)", media_type):
+        raise _fault("content_type", "The body must be JSON, sent with Content-Type: application/json")
+
+
+def _fault(kind: str, message: str) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body",), "msg": message}])

@@ -1,0 +1,175 @@
+"""Builds a service: `BaseServiceBuilder(info=…).with_jobs(…).build()` (contract, section 6)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from celery_jobs.api import lifespan, openapi, problems
+from celery_jobs.api.auth import KeyCheck
+from celery_jobs.api.guard import BodyLimit, OriginGuard
+from celery_jobs.api.lifespan import Hook
+from celery_jobs.api.routes import compute, dashboard, health, jobs, queues, tasks
+from celery_jobs.records.queues import check_limit
+from celery_jobs.records.settings import Settings, load_settings
+from celery_jobs.tasks.scheduler import CeleryScheduler
+
+DEFAULT_PREFIX = "/api/v1/jobs"
+DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
+_EXPOSED_HEADERS = ["Location", "Link", "Retry-After", "Preference-Applied", "Idempotent-Replayed"]
+
+
+class ServiceInfo(BaseModel):
+    """What a service is called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(min_length=1)
+    display_name: str
+    version: str = "1.0.0"
+    summary: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The values passed to `with_jobs`."""
+
+    prefix: str = DEFAULT_PREFIX
+    tags: Sequence[str] | None = None
+    max_concurrency: int | None = None
+    shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_SECONDS
+
+
+class BaseServiceBuilder:
+    """Collects what a service consists of; `build` makes the app."""
+
+    def __init__(self, *, info: ServiceInfo, settings: Settings | None = None) -> None:
+        self._info = info
+        self._settings = settings
+        self._job_options: JobOptions | None = None
+        self._health = False
+        self._routers: list[APIRouter] = []
+        self._on_startup: list[Hook] = []
+        self._on_shutdown: list[Hook] = []
+
+    def with_jobs(
+        self,
+        prefix: str = DEFAULT_PREFIX,
+        tags: Sequence[str] | None = None,
+        max_concurrency: int | None = None,
+        shutdown_timeout: float = DEFAULT_SHUTDOWN_TIMEOUT_SECONDS,
+    ) -> Self:
+        """Serve jobs below `prefix`, and tasks, queues and the example task beside it; a bad value is a ValueError."""
+        if not prefix.startswith("/") or prefix.endswith("/"):
+            raise ValueError(f"prefix must start with a slash and not end with one, not {prefix!r}")
+        check_limit(max_concurrency)
+        timeout = _seconds(shutdown_timeout)
+        self._job_options = JobOptions(prefix, tags, max_concurrency, timeout)
+        return self
+
+    def with_health(self) -> Self:
+        """Serve `/health` with its stream, `/livez` and `/readyz`."""
+        self._health = True
+        return self
+
+    def include_router(self, router: APIRouter) -> Self:
+        """Serve a router of your own."""
+        self._routers.append(router)
+        return self
+
+    def on_startup(self, hook: Hook) -> Self:
+        """Await `hook(app)` when the scheduler runs and before the first request."""
+        self._on_startup.append(hook)
+        return self
+
+    def on_shutdown(self, hook: Hook) -> Self:
+        """Await `hook(app)` after the last request and before the scheduler drains."""
+        self._on_shutdown.append(hook)
+        return self
+
+    def build(self) -> FastAPI:
+        """The app; nothing runs before its lifespan does. SettingsError when a setting is wrong."""
+        settings = self._settings = self._settings or load_settings()
+        app = FastAPI(
+            title=self._info.display_name,
+            version=self._info.version,
+            summary=self._info.summary,
+            description=self._info.description or "",
+            lifespan=self._lifespan,
+            middleware=_middleware(settings),
+            redirect_slashes=False,
+        )
+        problems.install(app)
+        self._route(app)
+        openapi.install(app, with_keys=bool(settings.api_keys))
+        return app
+
+    def _create_scheduler(self, job_options: JobOptions) -> CeleryScheduler:
+        """The scheduler of the service; override it to plug in another."""
+        return CeleryScheduler(
+            job_options.max_concurrency, settings=self._settings, shutdown_timeout=job_options.shutdown_timeout
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._job_options is not None:
+                scheduler = self._create_scheduler(self._job_options)
+                await stack.enter_async_context(lifespan.run_jobs(app, scheduler, self._job_options.shutdown_timeout))
+            await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
+            yield
+
+    def _route(self, app: FastAPI) -> None:
+        options = self._job_options
+        if options is not None:
+            base = options.prefix.rpartition("/")[0]
+            app.state.jobs_prefix = options.prefix
+            app.state.id_prefixes = (options.prefix, f"{base}/compute")
+            names = [str(tag) for tag in options.tags or ("jobs",)]
+            app.include_router(compute.router, prefix=f"{base}/compute", tags=["compute"])
+            app.include_router(jobs.router, prefix=options.prefix, tags=[*names])
+            app.include_router(tasks.router, prefix=f"{base}/tasks", tags=["tasks"])
+            app.include_router(queues.router, prefix=f"{base}/queues", tags=["queues"])
+        if self._health:
+            app.include_router(health.router, tags=["health"])
+        for router in self._routers:
+            app.include_router(router)
+        app.include_router(dashboard.router)
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """Outermost first. With keys, a page of another site can do nothing without one, so its origin does not matter."""
+    origins = settings.cors_origins
+    layers = [Middleware(lifespan.PlainStartupFailure)]
+    if not settings.api_keys:
+        layers.append(Middleware(OriginGuard, allowed_hosts=settings.allowed_hosts, allowed_origins=origins))
+    if origins:
+        layers.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=origins,
+                allow_methods=["*"],
+                allow_headers=["*"],
+                allow_credentials="*" not in origins,
+                expose_headers=_EXPOSED_HEADERS,
+            )
+        )
+    if settings.api_keys:
+        layers.append(Middleware(KeyCheck, keys=settings.api_keys))
+    layers.append(Middleware(BodyLimit, limit=settings.max_body_bytes))
+    return layers
+
+
+def _seconds(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"shutdown_timeout must be a number of seconds, at least 0, not {value!r}")
+    return float(value)

@@ -1,0 +1,155 @@
+"""The command `celery-jobs`. What cannot start says in one paragraph what to do, and exits with 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    from celery_jobs.records.settings import Settings
+
+CANNOT_START = 2
+
+app = typer.Typer(
+    name="celery-jobs",
+    help="A job service for Celery. Every option is also a setting in the environment (JOBS_…).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Pool(StrEnum):
+    """Where a worker runs its jobs."""
+
+    prefork = "prefork"
+    threads = "threads"
+
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on (JOBS_HOST, 127.0.0.1).")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on (JOBS_PORT, 8000).")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Allow an address that others can reach without API keys (JOBS_INSECURE).")
+]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Folder of the SQLite file and the lock (JOBS_DATA_DIR, .celery-jobs).")
+]
+Slots = Annotated[int | None, typer.Option(min=1, help="Jobs that run at once in the worker (JOBS_CONCURRENCY).")]
+InheritedSocket = Annotated[int | None, typer.Option("--fd", hidden=True)]
+
+
+@app.command()
+def up(
+    host: Host = None,
+    port: Port = None,
+    data_dir: DataDir = None,
+    concurrency: Slots = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run everything: one process without a broker, API and worker side by side with one."""
+    from celery_jobs.api import serve, together
+
+    settings = _settings(host, port, insecure, JOBS_DATA_DIR=data_dir, JOBS_CONCURRENCY=concurrency)
+    listener = serve.listen(settings)
+    _migrate_own_file(settings)
+    if settings.embedded:
+        raise typer.Exit(serve.run(settings, listener))
+    raise typer.Exit(together.run(settings, listener))
+
+
+@app.command()
+def api(
+    host: Host = None,
+    port: Port = None,
+    workers: Annotated[int, typer.Option(min=1, help="API processes that share the port.")] = 1,
+    insecure: Insecure = False,
+    fd: InheritedSocket = None,
+) -> None:
+    """Run the HTTP API."""
+    from celery_jobs.api import serve
+    from celery_jobs.records import migrate
+
+    settings = _settings(host, port, insecure)
+    if workers > 1 and settings.embedded:
+        raise SettingsError(
+            "--workers needs a broker: without CELERY_BROKER_URL the worker runs inside the one API process. "
+            "Set CELERY_BROKER_URL, or leave --workers at 1."
+        )
+    listener = serve.listen(settings) if fd is None else serve.inherit(fd)
+    _migrate_own_file(settings) if settings.embedded else migrate.check(settings)
+    raise typer.Exit(serve.run(settings, listener, workers))
+
+
+@app.command()
+def worker(
+    concurrency: Slots = None,
+    pool: Annotated[Pool, typer.Option(help="Processes, or threads that also interrupt coroutines.")] = Pool.prefork,
+    queues: Annotated[
+        str | None, typer.Option("--queues", "-Q", help="Queues to serve, comma separated; by default every known one.")
+    ] = None,
+) -> None:
+    """Run a Celery worker."""
+    settings = _settings(None, None, False, JOBS_CONCURRENCY=concurrency)
+    if settings.embedded:
+        raise SettingsError(
+            "A worker of its own needs a broker: set CELERY_BROKER_URL, for example redis://localhost:6379/0."
+        )
+    from celery_jobs.tasks.worker import run_worker
+
+    named = [name.strip() for name in (queues or "").split(",") if name.strip()]
+    raise typer.Exit(run_worker(settings, settings.concurrency, pool.value, named or None))
+
+
+@app.command()
+def migrate(data_dir: DataDir = None) -> None:
+    """Make the tables, or bring them up to date."""
+    from celery_jobs.records import migrate as migration
+
+    settings = _settings(None, None, False, JOBS_DATA_DIR=data_dir)
+    migration.upgrade(settings)
+    typer.echo("The database is up to date.")
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except SettingsError as error:
+        _give_up(str(error), CANNOT_START)
+    except DatabaseUnavailable as error:
+        _give_up(f"The database cannot be reached ({error.reason}); start it, or set DATABASE_URL to another one.", 1)
+
+
+def _settings(host: str | None, port: int | None, insecure: bool, **options: object) -> Settings:
+    """The settings with the options over them; in the environment, so that child processes agree."""
+    from celery_jobs.records.settings import load_settings
+
+    named = {"JOBS_HOST": host, "JOBS_PORT": port, "JOBS_INSECURE": insecure or None, **options}
+    os.environ.update({name: str(value) for name, value in named.items() if value is not None})
+    return load_settings()
+
+
+def _migrate_own_file(settings: Settings) -> None:
+    """A SQLite file belongs to this service alone, so it migrates by itself; a server only by `migrate`."""
+    from celery_jobs.records import migrate
+
+    if settings.database_url.startswith("sqlite"):
+        migrate.upgrade(settings)
+    else:
+        migrate.check(settings)
+
+
+def _give_up(message: str, code: int) -> None:
+    print(f"celery-jobs: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

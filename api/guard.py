@@ -1,0 +1,127 @@
+"""What is refused before any route sees it: foreign hosts and origins, and bodies that are too large (section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from celery_jobs.api.problems import FORBIDDEN, TOO_LARGE, problem
+
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+class BodyTooLarge(HTTPException):
+    """The body is over the limit; an HTTPException, since of other errors in reading it the framework makes a 400."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"The body is larger than {limit} bytes (JOBS_MAX_BODY_BYTES)")
+
+
+class OriginGuard:
+    """Keeps web pages of other sites away from a service that has no keys: their Host or Origin betrays them."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], allowed_origins: Collection[str]) -> None:
+        self.app = app
+        self._hosts = LOCAL_HOSTS | {host.lower() for host in allowed_hosts}
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse with 403, or pass on."""
+        if scope["type"] == "http":
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await problem(scope, FORBIDDEN, refusal)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        host = ""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+                if _without_port(host) not in self._hosts and "*" not in self._hosts:
+                    return f"The host {_without_port(host)!r} is not served; name it in JOBS_ALLOWED_HOSTS"
+        for name, value in scope["headers"]:
+            if name == b"origin":
+                origin = value.decode("latin-1").lower()
+                if not self._trusts(origin, scope["scheme"], host):
+                    return f"Requests from the origin {origin!r} are refused; name it in JOBS_CORS_ORIGINS"
+        return None
+
+    def _trusts(self, origin: str, scheme: str, host: str) -> bool:
+        if origin in self._origins or "*" in self._origins:
+            return True
+        return bool(host) and _origin_key(origin) == _origin_key(f"{scheme}://{host}")
+
+
+class BodyLimit:
+    """Answers 413 to a body over the limit, declared or counted while it arrives."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a declared length at once; count what comes without one."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = _content_length(scope)
+        if declared is None:
+            await self.app(scope, _counted(receive, self._limit), send)
+        elif declared <= self._limit:
+            await self.app(scope, receive, send)
+        else:
+            await self._refuse(scope, receive, send, declared)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, declared: int) -> None:
+        # a client that is still sending would see a reset connection instead of the answer
+        if declared <= 16 * self._limit and b"expect" not in dict(scope["headers"]):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                pass
+        response = problem(scope, TOO_LARGE, BodyTooLarge(self._limit).detail)
+        await response(scope, receive, send)
+
+
+def _counted(receive: Receive, limit: int) -> Receive:
+    received = 0
+
+    async def counting() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise BodyTooLarge(limit)
+        return message
+
+    return counting
+
+
+def _content_length(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else None
+    return None
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _origin_key(origin: str) -> tuple[str, str, str] | None:
+    """Scheme, host and port with the default port filled in; None for what is no origin, `null` included."""
+    try:
+        parts = urlsplit(origin)
+        port = str(parts.port or "")
+    except ValueError:
+        return None
+    if not parts.scheme or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or _DEFAULT_PORTS.get(parts.scheme, "")

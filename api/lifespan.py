@@ -1,0 +1,116 @@
+"""The life of the service: scheduler and streams start and stop with the app (contract, sections 4 and 6).
+
+`app.router.lifespan_context` alone runs all of it, in a test as well as under uvicorn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from celery_jobs.api.health import HealthWatch
+from celery_jobs.api.stream.feed import Feed
+from celery_jobs.api.stream.hub import Hub
+from celery_jobs.records.errors import SettingsError
+from celery_jobs.tasks.scheduler import CeleryScheduler
+
+Hook = Callable[[FastAPI], Awaitable[None]]
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.asynccontextmanager
+async def run_jobs(app: FastAPI, scheduler: CeleryScheduler, shutdown_timeout: float | None) -> AsyncIterator[None]:
+    """Scheduler, feed and hub; at the end streams close first, then the scheduler drains, then the database goes."""
+    hub = Hub()
+    app.state.scheduler, app.state.hub = scheduler, hub
+    app.state.health = HealthWatch(scheduler.health)
+    try:
+        await scheduler.start()
+    except SettingsError as error:
+        app.state.startup_failure = str(error)
+        raise
+    feed = asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed")
+    try:
+        with _told_first(hub, scheduler):
+            yield
+    finally:
+        hub.close()
+        feed.cancel()
+        await asyncio.wait({feed})
+        await scheduler.shutdown(shutdown_timeout)
+
+
+@contextlib.asynccontextmanager
+async def run_hooks(app: FastAPI, startup: Sequence[Hook], shutdown: Sequence[Hook]) -> AsyncIterator[None]:
+    """The hooks of the builder's user; those at the end run while the scheduler still works, in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        for hook in reversed(shutdown):
+            stack.push_async_callback(hook, app)
+        for hook in startup:
+            await hook(app)
+        yield
+
+
+class PlainStartupFailure:
+    """Tells the server why the service cannot start in the words of the SettingsError, without a traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on everything; only the text of a failed startup changes."""
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+
+        async def plain(message: Message) -> None:
+            reason = getattr(scope["app"].state, "startup_failure", None)
+            if reason is not None and message["type"] == "lifespan.startup.failed":
+                message = {**message, "message": reason}
+            await send(message)
+
+        await self.app(scope, receive, plain)
+
+
+@contextlib.contextmanager
+def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Iterator[None]:
+    """Hear SIGTERM and SIGINT before the server does: it waits for open streams before it ends the lifespan."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        hub.close()
+        scheduler.begin_shutdown()
+
+    chained: dict[int, tuple[Any, Any]] = {}
+    for number in _SIGNALS:
+        before = signal.getsignal(number)
+        if callable(before) and before is not signal.default_int_handler:  # otherwise no server waits for us
+            ours = _chain(lambda: loop.call_soon_threadsafe(stop), before)
+            signal.signal(number, ours)
+            chained[number] = ours, before
+    try:
+        yield
+    finally:
+        for number, (ours, before) in chained.items():
+            if signal.getsignal(number) is ours:
+                signal.signal(number, before)
+
+
+def _chain(first: Callable[[], object], then: Callable[[int, FrameType | None], Any]) -> Any:
+    def handler(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            first()
+        then(number, frame)
+
+    return handler

@@ -1,0 +1,33 @@
+"""The tasks that may be submitted, and submitting any of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from celery_jobs.api.body import ANY_OBJECT, keyword_arguments
+from celery_jobs.api.deps import MayRead, SchedulerDep
+from celery_jobs.api.schemas.jobs import Accepted
+from celery_jobs.api.schemas.problem import problems
+from celery_jobs.api.submission import SubmissionDep, documented
+from celery_jobs.tasks.scheduler import TaskView
+
+router = APIRouter()
+Arguments = Annotated[dict[str, Any], Depends(keyword_arguments)]
+_DOCUMENTED = documented(ANY_OBJECT)
+
+
+@router.get("", responses=problems(), dependencies=[MayRead])
+async def list_tasks(scheduler: SchedulerDep) -> list[TaskView]:
+    """Every task that may be submitted, with the schema of its arguments."""
+    return scheduler.tasks()
+
+
+@router.post(
+    "/{name}", status_code=202, response_model=Accepted, responses=problems(404, 413), openapi_extra=_DOCUMENTED
+)
+async def submit_task(name: str, arguments: Arguments, submission: SubmissionDep) -> Response:
+    """Submit a task; the body holds its keyword arguments."""
+    return await submission.accept(name, arguments)

@@ -1,0 +1,1 @@
+"""The models that go over the wire, one file per family."""

@@ -1,0 +1,24 @@
+"""Queues: what may be changed."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class QueueChange(BaseModel):
+    """A change of a queue; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max_concurrency: int | None = Field(
+        default=None, ge=1, le=2**31 - 1, description="How many jobs may run at once, over all workers; null: no limit."
+    )
+    paused: bool = Field(default=False, description="A paused queue starts no job.")
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("name max_concurrency or paused, or both")
+        return self

@@ -1,0 +1,121 @@
+"""Serving HTTP with uvicorn on a socket that is bound before anything else starts (contract, section 9)."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import signal
+import socket
+import sys
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from celery_jobs.records.errors import SettingsError
+from celery_jobs.records.settings import Settings
+
+CANNOT_START: Final = 2
+# a request that is still open when the service stops is cut after this; streams have ended long before
+_OPEN_REQUESTS_SECONDS: Final = 3
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket; SettingsError for a port that is taken, and for an address that others reach unchecked."""
+    host, port = settings.host, settings.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        _demand_keys(settings, str(address[0]))
+        return socket.create_server((str(address[0]), port), family=family, backlog=2048)
+    except OSError as error:
+        raise SettingsError(_why_not(error, host, port)) from None
+
+
+def inherit(descriptor: int) -> socket.socket:
+    """The listening socket that the parent process has bound."""
+    return socket.socket(fileno=descriptor)
+
+
+def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code."""
+    _exit_quietly_on_sigterm()
+    if workers > 1:
+        return _run_several(listener, workers)
+    return _run_here(settings, listener)
+
+
+def _run_several(listener: socket.socket, workers: int) -> int:
+    config = _config("celery_jobs.api.app:create_app", factory=True, workers=workers)
+    supervisor = Multiprocess(config, sockets=[listener])
+    supervisor.run()
+    return CANNOT_START if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes) else 0
+
+
+class _Server(uvicorn.Server):
+    """Says where it serves, in a form that can be clicked."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            address = url_of(sockets[0])
+            print(f"Serving on {address} (API documentation: {address}/docs)", flush=True)
+
+
+def _run_here(settings: Settings, listener: socket.socket) -> int:
+    from celery_jobs.api.app import create_app
+
+    app = create_app(settings)
+    server = _Server(_config(app))
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        return 0
+    if server.started:
+        return 0
+    return CANNOT_START if getattr(app.state, "startup_failure", None) else 1
+
+
+def _config(app: Any, **options: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        access_log=False,
+        lifespan="on",
+        log_level="warning",
+        timeout_graceful_shutdown=_OPEN_REQUESTS_SECONDS,
+        **options,
+    )
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a socket listens, as an address for a browser."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _exit_quietly_on_sigterm() -> None:
+    # uvicorn raises the signal again when it has stopped; by default that would end the process as if it had crashed
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def _demand_keys(settings: Settings, address: str) -> None:
+    if settings.api_keys or settings.insecure or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    raise SettingsError(
+        f"Refusing to listen on {settings.host}, which other machines may reach, without API keys: everybody would be "
+        "an admin. Set JOBS_API_KEYS, listen on 127.0.0.1, or allow it with --insecure (JOBS_INSECURE=true)."
+    )
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} on {host} is in use. Stop what listens there, or choose another with --port (JOBS_PORT)."
+    if error.errno == errno.EACCES:
+        return f"Port {port} may not be used by this user. Choose one above 1023 with --port (JOBS_PORT)."
+    reason = error.strerror or str(error)
+    return f"Cannot listen on {host}: {reason}. Choose an address of this machine with --host (JOBS_HOST)."

@@ -1,0 +1,206 @@
+"""Admission: which pending jobs may go to the broker now (contract, section 5).
+
+The queue's row is the lock: whoever holds it counts what is active and marks what fills the free slots. Claims and
+finishes take no lock, since they never raise the count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, null, or_, select, update
+
+from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.states import JobKind, JobStatus
+from celery_jobs.records.tables import jobs, queues, status_in, workers
+
+_c = jobs.c
+_PENDING = status_in(JobStatus.pending)
+
+# without a limit the broker holds this many jobs for each live slot, and this many when no worker is up: enough that
+# no slot waits for the next dispatch, few enough that priority, order and pause still mean something
+HELD_PER_SLOT = 4
+HELD_AT_LEAST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A job that was just admitted and must now be published; all it takes to build the message."""
+
+    id: JobId
+    task: str
+    queue: str
+    args: str
+    kwargs: str
+    attempt: int
+    retries: int
+    kind: JobKind
+    celery_id: str
+    extra: str | None
+
+
+_OUTGOING = (
+    *(_c.id, _c.task, _c.queue, _c.args, _c.kwargs, _c.attempt, _c.retries, _c.kind, _c.celery_id, _c.extra),
+    *(_c.priority, _c.seq),
+)
+
+
+def _outgoing(row: Any) -> Outgoing:
+    fields = row._mapping
+    return Outgoing(
+        id=JobId(fields["id"]),
+        task=fields["task"],
+        queue=fields["queue"],
+        args=fields["args"],
+        kwargs=fields["kwargs"],
+        attempt=fields["attempt"],
+        retries=fields["retries"],
+        kind=JobKind(fields["kind"]),
+        celery_id=fields["celery_id"] or fields["id"],
+        extra=fields["extra"],
+    )
+
+
+def limit_column() -> ColumnElement[int | None]:
+    """The limit in force: a value set at run time wins over the start value."""
+    return case((queues.c.run_limit_set, queues.c.run_limit), else_=queues.c.start_limit)
+
+
+_HANDED_OVER = and_(_PENDING, _c.dispatched_at.is_not(None))
+_WAITING = and_(
+    _PENDING,
+    _c.dispatched_at.is_(None),
+    or_(_c.run_at.is_(None), _c.run_at <= now()),
+    or_(_c.expires_at.is_(None), _c.expires_at > now()),
+)
+# in the words of the partial index (records/tables.py)
+_ACTIVE = or_(status_in(JobStatus.running, JobStatus.canceling), _HANDED_OVER)
+
+_QUEUES_WITH_WORK = select(queues.c.name).where(
+    queues.c.paused.is_(False), exists(select(_c.seq).where(_c.queue == queues.c.name, _WAITING))
+)
+_LOCK = (
+    select(queues.c.paused, limit_column().label("limit")).where(queues.c.name == bindparam("queue_name")).with_for_update()
+)
+_COUNT = select(func.count().label("active"), func.count(case((_HANDED_OVER, 1))).label("handed_over")).where(
+    _c.queue == bindparam("queue_name"), _ACTIVE
+)
+_NEXT = (
+    select(_c.seq)
+    .where(_c.queue == bindparam("queue_name"), _WAITING)
+    .order_by(_c.priority.desc(), _c.seq)
+    .limit(bindparam("free"))
+)
+_HAND_OVER = (
+    update(jobs)
+    .where(_c.seq.in_(_NEXT), _PENDING, _c.dispatched_at.is_(None))
+    .values(dispatched_at=now(), published_at=now(), publications=1)
+    .returning(*_OUTGOING)
+)
+_LIVE_WORKERS = select(workers.c.slots, workers.c.queues).where(
+    workers.c.lease_until > now(), workers.c.stopping.is_(False)
+)
+
+
+def queues_with_work(connection: Connection) -> list[str]:
+    """The queues where a job waits that could be admitted; the look without the lock."""
+    return [row.name for row in connection.execute(_QUEUES_WITH_WORK)]
+
+
+def admit(connection: Connection, queue: str, most: int = 200) -> list[Outgoing]:
+    """Mark the next jobs that fit as handed over, in the order in which they shall start."""
+    row = connection.execute(_LOCK, {"queue_name": queue}).first()
+    if row is None or row.paused:
+        return []
+    count = connection.execute(_COUNT, {"queue_name": queue}).one()
+    if row.limit is not None:
+        free = row.limit - count.active
+    else:
+        free = max(HELD_AT_LEAST, HELD_PER_SLOT * live_slots(connection, queue)) - count.handed_over
+    if free <= 0:
+        return []
+    rows = connection.execute(_HAND_OVER, {"queue_name": queue, "free": min(free, most)}).all()
+    return [_outgoing(row) for row in sorted(rows, key=lambda row: (-row.priority, row.seq))]
+
+
+def live_slots(connection: Connection, queue: str) -> int:
+    """How many jobs of the queue its live workers can run at once."""
+    return sum(row.slots for row in connection.execute(_LIVE_WORKERS) if queue in json.loads(row.queues))
+
+
+def take_back(connection: Connection, queue: str) -> int:
+    """After a limit was lowered or a queue paused: un-dispatch what has not started and no longer fits; how many."""
+    row = connection.execute(_LOCK, {"queue_name": queue}).first()
+    if row is None:
+        return 0
+    handed_over = select(_c.seq).where(_c.queue == queue, _HANDED_OVER, _c.kind == str(JobKind.own))
+    if not row.paused:
+        if row.limit is None:
+            return 0
+        excess = connection.execute(_COUNT, {"queue_name": queue}).one().active - row.limit
+        handed_over = handed_over.order_by(_c.priority, _c.seq.desc()).limit(max(excess, 0))
+    return _clear(connection, _c.seq.in_(handed_over))
+
+
+def take_all_back(connection: Connection) -> int:
+    """The broker inside this process is new and empty: everything that was handed to the last one waits again."""
+    return _clear(connection, _c.kind == str(JobKind.own))
+
+
+def unmark(connection: Connection, unpublished: Sequence[JobId]) -> int:
+    """Jobs whose message the broker refused wait again."""
+    return _clear(connection, _c.id.in_(unpublished))
+
+
+def _clear(connection: Connection, which: ColumnElement[bool]) -> int:
+    statement = (
+        update(jobs)
+        .where(which, _HANDED_OVER)  # one that a worker claimed meanwhile keeps its slot
+        .values(dispatched_at=null(), version=_c.version + 1)
+    )
+    return connection.execute(statement).rowcount
+
+
+def overdue(connection: Connection, first_seconds: float, most: int = 200) -> list[tuple[Outgoing, float]]:
+    """Jobs handed over but not started for longer than their back-off, with the seconds since the hand-over."""
+    waited = from_now(-first_seconds * _doubling(_c.publications))
+    query = (
+        select(*_OUTGOING, _c.dispatched_at, now().label("clock"))
+        .where(_HANDED_OVER, _c.kind == str(JobKind.own), _c.published_at <= waited)
+        .order_by(_c.seq)
+        .limit(most)
+    )
+    rows = connection.execute(query).all()
+    return [(_outgoing(row), (row.clock - row.dispatched_at).total_seconds()) for row in rows]
+
+
+def _doubling(publications: ColumnElement[int]) -> ColumnElement[int]:
+    # not every SQLite has power()
+    return case(*((publications == n, 2 ** (n - 1)) for n in range(1, 10)), else_=512)
+
+
+def overtaken(connection: Connection, job: Outgoing) -> bool:
+    """True when a job of the same queue that was handed over after this one has started: the message is lost."""
+    mine = select(_c.seq, _c.published_at).where(_c.id == job.id).subquery()
+    # those submitted later: few rows to look at, and a job that goes out after this one is mostly one of them
+    later = select(_c.seq).where(
+        _c.seq > mine.c.seq,
+        _c.queue == job.queue,
+        _c.published_at > mine.c.published_at,
+        _c.started_at > mine.c.published_at,
+    )
+    return connection.execute(later.limit(1)).first() is not None
+
+
+def republished(connection: Connection, job: Outgoing) -> bool:
+    """Count one more publication; False when the job has started, ended or was taken back meanwhile."""
+    statement = (
+        update(jobs)
+        .where(_c.id == job.id, _c.attempt == job.attempt, _HANDED_OVER)
+        .values(published_at=now(), publications=_c.publications + 1)
+    )
+    return connection.execute(statement).rowcount == 1

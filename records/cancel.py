@@ -1,0 +1,140 @@
+"""Cancel and delete as statements: what the record decides; hints to workers come after the commit, from others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Update, and_, bindparam, case, delete, func, literal, null, or_, select, update
+
+from celery_jobs.records import reads
+from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.errors import JobNotFound
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.moves import move, touched
+from celery_jobs.records.record import JobRecord
+from celery_jobs.records.states import TERMINAL, CancelMode, CancelOutcome, JobKind, JobStatus
+from celery_jobs.records.tables import idempotency_keys, jobs, status_in
+
+_c = jobs.c
+_S = JobStatus
+
+# only a worker that knows nothing of us may still run what was published to it
+_WITH_FOREIGN_WORKER = and_(_c.kind == str(JobKind.foreign), _c.dispatched_at.is_not(None))
+
+_WHO = (_c.status, _c.worker, _c.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    """What a cancel did; `worker` runs the code when the outcome is requested."""
+
+    outcome: CancelOutcome
+    record: JobRecord
+    worker: str | None
+
+
+def _mode(ask: Any) -> Any:
+    """A coroutine is interrupted and a pending job just canceled, whatever was asked; force is for plain functions."""
+    plain = case((_c.interruptible.is_(True), literal(str(CancelMode.interrupt))), else_=literal(str(CancelMode.wait)))
+    forced = and_(ask, ~status_in(_S.pending), func.coalesce(_c.interruptible, False).is_(False))
+    return case((forced, literal(str(CancelMode.force))), else_=func.coalesce(_c.cancel_mode, plain))
+
+
+def _cancel(*guards: Any) -> Update:
+    # one UPDATE for both: two would let a retry slip from running to pending between them
+    return move(
+        {_S.pending: _S.canceled, _S.running: _S.canceling},
+        _c.id == bindparam("job_id"),
+        *guards,
+        cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
+        cancel_mode=_mode(bindparam("force")),
+    ).returning(*_WHO)
+
+
+_CANCEL = _cancel(_c.deleted_at.is_(None), ~_WITH_FOREIGN_WORKER)
+_CANCEL_FOREIGN = move(
+    {_S.pending: _S.canceling},
+    _c.id == bindparam("job_id"),
+    _c.deleted_at.is_(None),
+    _WITH_FOREIGN_WORKER,
+    cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
+    cancel_mode=func.coalesce(_c.cancel_mode, str(CancelMode.wait)),
+    dispatched_at=null(),
+).returning(*_WHO)
+_FORCE_LATER = (
+    update(jobs)
+    .where(
+        _c.id == bindparam("job_id"),
+        status_in(_S.canceling),
+        func.coalesce(_c.interruptible, False).is_(False),
+        or_(_c.cancel_mode.is_(None), _c.cancel_mode != str(CancelMode.force)),
+    )
+    .values(cancel_mode=str(CancelMode.force), **touched())
+)
+
+
+def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> CancelAnswer:
+    """Ask for cancellation; repeating it is fine. JobNotFound when unknown or deleted."""
+    named = {"job_id": job_id}
+    moved = connection.execute(_CANCEL, named | {"force": force}).first()
+    moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
+    if moved is None and force:
+        connection.execute(_FORCE_LATER, named)
+    record = reads.record(connection, job_id)
+    return CancelAnswer(_outcome(record.status), record, record.worker)
+
+
+def _outcome(status: JobStatus) -> CancelOutcome:
+    if status is _S.canceled:
+        return CancelOutcome.canceled
+    return CancelOutcome.requested if status is _S.canceling else CancelOutcome.too_late
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete left behind: code may still run, on `worker`."""
+
+    executing: bool
+    worker: str | None
+
+
+_DELETE_CANCELS = _cancel(_c.deleted_at.is_(None))
+_HIDE = (
+    update(jobs)
+    .where(_c.id == bindparam("job_id"), _c.deleted_at.is_(None))
+    .values(deleted_at=now(), args="[]", kwargs="{}", result=null(), error_traceback=null(), **touched())
+    .returning(*_WHO)
+)
+
+
+def delete_job(connection: Connection, job_id: JobId) -> Deleted:
+    """Cancel and hide a job; its row stays until nothing can arrive for it any more. JobNotFound when there is none."""
+    connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False})
+    row = connection.execute(_HIDE, {"job_id": job_id}).first()
+    if row is None:
+        raise JobNotFound(job_id)
+    connection.execute(delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
+    return Deleted(row.status == str(_S.canceling), row.worker)
+
+
+def expire(connection: Connection) -> list[JobId]:
+    """Cancel the waiting jobs whose time to start has passed."""
+    statement = move(
+        {_S.pending: _S.canceled},
+        _c.expires_at.is_not(None),  # names the partial index
+        _c.expires_at <= now(),
+        error="expired: the job did not start in time",
+    ).returning(_c.id)
+    return [JobId(row.id) for row in connection.execute(statement)]
+
+
+def purge_deleted(connection: Connection, own_seconds: float, foreign_seconds: float, most: int = 500) -> int:
+    """Remove hidden rows that have ended and for which no message can come any more."""
+    old = or_(
+        and_(_c.kind == str(JobKind.own), _c.deleted_at < from_now(-own_seconds)),
+        _c.deleted_at < from_now(-foreign_seconds),
+    )
+    ended = status_in(*sorted(TERMINAL))
+    chosen = select(_c.seq).where(_c.deleted_at.is_not(None), old, ended).limit(most)
+    return connection.execute(delete(jobs).where(_c.seq.in_(chosen))).rowcount

@@ -1,0 +1,98 @@
+"""Engines from one DATABASE_URL: a synchronous and (on PostgreSQL) an asynchronous one; pools, pragmas, timeouts."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from celery_jobs.records.errors import SettingsError
+
+# a database that does not answer is told from a slow one by these (seconds)
+CONNECT_TIMEOUT_SECONDS = 3
+LOCK_TIMEOUT_SECONDS = 30
+
+_KNOWN = "postgresql://user:password@host:5432/name or sqlite:///path/to/file.db"
+
+
+def database_url(text: str) -> URL:
+    """The SQLAlchemy URL, with the driver that the service uses; SettingsError for any other kind of database."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise SettingsError(f"DATABASE_URL is no database address; write {_KNOWN}") from None
+    backend = url.get_backend_name()
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite":
+        if url.database in (None, "", ":memory:"):
+            raise SettingsError(
+                "DATABASE_URL names an in-memory SQLite database, which no two connections share; name a file"
+            )
+        return url.set(drivername="sqlite")
+    raise SettingsError(f"DATABASE_URL names a database of the kind {backend!r}; the service knows {_KNOWN}")
+
+
+def sync_engine(url: URL, pool_size: int = 5) -> Engine:
+    """An engine for threads; opens no connection before its first use."""
+    if url.get_backend_name() == "sqlite":
+        return _sqlite_engine(url)
+    return create_engine(url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args())
+
+
+def async_engine(url: URL, pool_size: int = 8) -> AsyncEngine:
+    """PostgreSQL only: an engine for the event loop."""
+    return create_async_engine(url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args())
+
+
+def _connect_args() -> dict[str, Any]:
+    # keepalives: a connection whose other end vanished (power, network) must not hold its thread for hours
+    return {
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20_000,  # milliseconds; keepalives do not count while data is on its way
+        "application_name": "celery-jobs",
+    }
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    arguments = {"timeout": LOCK_TIMEOUT_SECONDS, "check_same_thread": False}
+    engine = create_engine(url, pool_size=4, max_overflow=12, connect_args=arguments)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _record: object) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.isolation_level = None  # the driver's own BEGIN comes too late; we begin ourselves
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")  # an answered submit survives a power cut
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA cache_size=-16000")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        # a writer takes the lock at once: upgrading a read transaction fails under contention
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    # the switch of a new file does not wait for another process that is at it; SQLite says "locked" at once
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

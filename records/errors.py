@@ -1,0 +1,122 @@
+"""Everything that can go wrong, in the words of the domain; nothing here knows HTTP.
+
+JobsError
+├── InvalidJobId          the text is neither a ULID nor a UUID
+├── JobNotFound           no such job, or it was deleted
+├── QueueNotFound
+├── TaskNotFound          no task of this name may be submitted
+├── InvalidLimit          max_concurrency below 1
+├── ArgumentsInvalid      the arguments do not fit the task's schema
+├── IdempotencyKeyReused  the key came before with another body
+├── JobFinished           a completed or failed job cannot be canceled
+├── ResultUnavailable     the job failed, was canceled or has not finished
+├── DatabaseUnavailable   the record table cannot be reached now
+├── ShuttingDown          this process takes no new jobs
+└── SettingsError         a setting is wrong; says which and what to write instead
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class JobsError(Exception):
+    """Base of all domain errors; `str(error)` is a sentence for the user."""
+
+
+class InvalidJobId(JobsError, ValueError):
+    """The text is no job id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"Invalid job ID format: {text}")
+        self.text = text
+
+
+class JobNotFound(JobsError, KeyError):
+    """No job has this id, or it was deleted."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"Job with id {job_id} not found")
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would print the repr
+
+
+class QueueNotFound(JobsError, KeyError):
+    """No queue has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Queue {name} not found: no task, job or worker names it")
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TaskNotFound(JobsError, KeyError):
+    """No task of this name may be submitted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Task {name} not found: GET /api/v1/tasks lists the tasks that may be submitted")
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidLimit(JobsError, ValueError):
+    """A concurrency limit must be None or at least 1."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"max_concurrency must be at least 1, or null for no limit, not {value!r}")
+        self.value = value
+
+
+class ArgumentsInvalid(JobsError, ValueError):
+    """The arguments do not fit the task; `errors` has one entry a fault (`loc`, `msg`, `type`)."""
+
+    def __init__(self, task: str, errors: Sequence[dict[str, Any]]) -> None:
+        super().__init__(f"The arguments do not fit task {task}")
+        self.errors = list(errors)
+
+
+class IdempotencyKeyReused(JobsError):
+    """The same idempotency key came before with another body."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Idempotency-Key {key!r} was used before with another request; use a new key")
+        self.key = key
+
+
+class JobFinished(JobsError):
+    """The job has ended, so it cannot be canceled any more."""
+
+    def __init__(self, job_id: str, status: str) -> None:
+        super().__init__(f"Job {job_id} is already {status} and can no longer be canceled")
+        self.status = status
+
+
+class ResultUnavailable(JobsError, RuntimeError):
+    """The job has no result: it failed, was canceled, or has not finished."""
+
+
+class DatabaseUnavailable(JobsError):
+    """The record table cannot be reached now; nothing was changed that was not answered."""
+
+    def __init__(self, reason: str = "", retry_after_seconds: int = 2) -> None:
+        super().__init__("The database is not reachable at the moment; try again shortly")
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ShuttingDown(JobsError, RuntimeError):
+    """This process is shutting down and takes no new jobs."""
+
+    def __init__(self) -> None:
+        super().__init__("The service is shutting down and takes no new jobs")
+
+
+class SettingsError(JobsError):
+    """A setting is wrong; the message names it and says what to write instead."""

@@ -1,0 +1,121 @@
+"""Bringing a database to the schema of this code, and telling whether it is there (contract, section 9)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, String, column, inspect, select, table, text
+from sqlalchemy.exc import DatabaseError, DBAPIError
+
+from celery_jobs.records.engine import database_url, sync_engine
+from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
+from celery_jobs.records.outage import is_outage
+from celery_jobs.records.settings import Settings
+from celery_jobs.records.store import Store
+
+# a name of our own: the database may be a host's, who uses Alembic too
+VERSION_TABLE = "celery_jobs_version"
+
+_VERSION = select(table(VERSION_TABLE, column("version_num", String)).c.version_num)
+_LOCK = 0x63656C6A6F6273  # "celjobs": the advisory lock under which one process at a time migrates
+
+
+def upgrade(settings: Settings) -> None:
+    """Make the database or bring it to this code's schema; safe in several processes at once, quick if up to date."""
+    engine = _engine(settings)
+    try:
+        with engine.connect() as connection:
+            if not _behind(_revision(connection)):
+                return
+        with engine.execution_options(writes=True).begin() as connection:
+            _migrate(connection)
+    except DBAPIError as error:
+        raise _explained(error, settings) from error
+    finally:
+        engine.dispose()
+
+
+def check(database: Store | Settings) -> None:
+    """SettingsError when the database is older than this code; a newer one is fine, since it only adds."""
+    engine = database.engine if isinstance(database, Store) else _engine(database)
+    try:
+        with engine.connect() as connection:
+            revision = _revision(connection)
+    except DBAPIError as error:
+        raise _explained(error, database) from error
+    finally:
+        if not isinstance(database, Store):
+            engine.dispose()
+    if revision is None:
+        raise SettingsError("The database has no tables of this service; run `celery-jobs migrate`")
+    if _behind(revision):
+        raise SettingsError(
+            f"The database is at revision {revision}, this version needs {_known()[-1]}; run `celery-jobs migrate`"
+        )
+
+
+def create_tables(bind: Engine | Connection) -> None:
+    """Make or update the tables in a host application's database; a Connection keeps its transaction."""
+    if isinstance(bind, Connection):
+        _migrate(bind)
+        return
+    with bind.execution_options(writes=True).begin() as connection:
+        _migrate(connection)
+
+
+def _known() -> list[str]:
+    """The revisions of this code, oldest first: the numbers in front of the scripts' names."""
+    names = (entry.name for entry in (files("celery_jobs.migrations") / "versions").iterdir())
+    return sorted(name.split("_")[0] for name in names if name[0].isdigit())
+
+
+def _behind(revision: str | None) -> bool:
+    """A revision that this code does not know was made by a later version."""
+    known = _known()
+    return revision is None or revision in known[:-1]
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(_VERSION).scalar()
+
+
+def _migrate(connection: Connection) -> None:
+    """All missing scripts, in the connection's transaction."""
+    from alembic import command  # slow to import, and seldom needed
+    from alembic.config import Config
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if not _behind(_revision(connection)):
+        return  # another process was faster
+    config = Config()
+    config.set_main_option("script_location", str(files("celery_jobs.migrations")).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _engine(settings: Settings) -> Engine:
+    url = database_url(settings.database_url)
+    try:
+        return sync_engine(url, pool_size=1)
+    except OSError as error:
+        folder = Path(str(url.database)).parent
+        raise SettingsError(
+            f"The folder {folder} cannot be made ({error.strerror}); set JOBS_DATA_DIR or DATABASE_URL to a place "
+            "where this user may write"
+        ) from None
+
+
+def _explained(error: DBAPIError, database: Store | Settings) -> Exception:
+    """What the failure means to whoever started the command."""
+    said = str(error.orig).strip()
+    url = str(database.engine.url) if isinstance(database, Store) else database.database_url
+    if url.startswith("sqlite") and isinstance(error, DatabaseError) and "locked" not in said:
+        return SettingsError(
+            f"The database {url} cannot be used ({said}); set JOBS_DATA_DIR or DATABASE_URL to a place where this "
+            "user may write"
+        )
+    return DatabaseUnavailable(said) if is_outage(error) else error

@@ -1,0 +1,151 @@
+"""The record as people see it, and the narrow rows that streams and lists read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from ulid import ULID
+
+from celery_jobs.records.ids import JobId, ulid_of
+from celery_jobs.records.states import CancelMode, JobStatus
+
+
+class Progress(BaseModel):
+    """How far a job says it is."""
+
+    current: float | int | None = None
+    total: float | int | None = None
+    message: str | None = None
+
+
+class JobRecord(BaseModel):
+    """One job: what was asked, where it runs and what became of it (contract, section 1). Times are UTC."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: ULID
+    status: JobStatus
+    submitted_at: datetime
+    started_at: datetime | None = Field(default=None, description="The first start; retries do not move it.")
+    finished_at: datetime | None = None
+    error: str | None = Field(
+        default=None, description="One line, `ExceptionType: message`, or why the system ended it."
+    )
+    error_traceback: str | None = None
+    artifact_id: ULID | None = None
+    task: str | None = None
+    queue: str | None = None
+    worker: str | None = None
+    attempt: int = Field(default=0, description="0 before the first start; each start adds one.")
+    progress: Progress | None = None
+    priority: int = 0
+    tags: list[str] = []
+    submitted_by: str | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_mode: CancelMode | None = None
+    retry_of: ULID | None = None
+    celery_id: str | None = Field(default=None, description="The Celery task id as Celery spells it.")
+    run_at: datetime | None = None
+    expires_at: datetime | None = None
+    parent_id: str | None = None
+    root_id: str | None = None
+    links: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """The record of a row; columns that the query left out keep their defaults."""
+        fields = dict(zip(row._fields, row, strict=True))
+        for name in _NO_FIELDS & fields.keys():
+            del fields[name]
+        fields["celery_id"] = fields["celery_id"] or fields["id"]
+        fields["status"] = _STATUS[fields["status"]]
+        for name in ("id", "artifact_id", "retry_of"):
+            fields[name] = fields[name] and ulid_of(fields[name])
+        fields["tags"] = [] if fields["tags"] == "[]" else json.loads(fields["tags"])
+        fields["cancel_mode"] = fields["cancel_mode"] and CancelMode(fields["cancel_mode"])
+        fields["progress"] = fields["progress"] and Progress.model_construct(**json.loads(fields["progress"]))
+        fields["links"] = {}
+        return _blank(cls).model_copy(update=fields)
+
+
+R = TypeVar("R", bound=JobRecord)
+
+
+@cache
+def _blank(model: type[R]) -> R:
+    """Lists have 100,000 records: to copy one costs a third of building it."""
+    return model.model_construct(id=ULID(bytes(16)), status=JobStatus.pending, submitted_at=datetime.min)  # noqa: DTZ901
+
+
+_STATUS = {str(status): status for status in JobStatus}
+# columns of queries that make records, but not theirs
+_NO_FIELDS = {"seq", "result", "version", "progress_seq", "canceling_at", "requeued_at", "deleted_at"}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """What a stream needs of a job, besides its record."""
+
+    id: JobId
+    status: JobStatus
+    attempt: int
+    version: int
+    progress_seq: int
+    canceling_at: datetime | None
+    requeued_at: datetime | None
+    started_at: datetime | None
+    deleted: bool
+    record: JobRecord
+
+    @classmethod
+    def of(cls, row: Any) -> Self:
+        """The stream's view of a row read with STREAM_COLUMNS."""
+        return cls(
+            id=JobId(row.id),
+            status=JobStatus(row.status),
+            attempt=row.attempt,
+            version=row.version,
+            progress_seq=row.progress_seq,
+            canceling_at=row.canceling_at,
+            requeued_at=row.requeued_at,
+            started_at=row.started_at,
+            deleted=row.deleted_at is not None,
+            record=JobRecord.of(row),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """A record and its result as JSON text; None while there is none."""
+
+    record: JobRecord
+    result_json: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list or the stream of all jobs shows; None means any."""
+
+    status: JobStatus | None = None
+    task: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    submitted_after: datetime | None = None
+    submitted_before: datetime | None = None
+
+
+class QueueView(BaseModel):
+    """A queue, its limit and its depth now."""
+
+    name: str
+    max_concurrency: int | None = Field(description="None is unlimited: then only the workers' own concurrency counts.")
+    paused: bool
+    pending: int
+    running: int
+    canceling: int
+    workers: int

@@ -1,0 +1,116 @@
+"""SQLite's one writer of this process: a thread that runs what gathered in one transaction.
+
+SQLite admits one writer at a time and a durable commit costs a disk flush, so calls that arrive while the last commit
+runs share the next one. Each call is a savepoint of its own: a failure undoes that call alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from celery_jobs.records.changes import raise_counter
+
+_Call = tuple[Callable[[Connection], Any], "Future[Any]"]
+_Calls = queue.SimpleQueue["_Call | None"]
+_Outcome = tuple["Future[Any]", Any, BaseException | None]
+
+# more calls a commit would only delay the first of them
+_MOST_PER_COMMIT = 200
+
+
+class SqliteWriter:
+    """Runs writes one batch a transaction; safe to call from any thread and from an event loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(writes=True)
+        self._lock = threading.Lock()
+        self._calls: _Calls = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Callable[[Connection], Any]) -> Future[Any]:
+        """The future of `call(connection)`, resolved once its transaction is on disk."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._calls.put((call, future))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._calls,), name="sqlite-writer", daemon=True
+                )
+                self._thread.start()
+        return future
+
+    def close(self) -> None:
+        """Finish what was submitted, then end the thread; a later submit starts another."""
+        with self._lock:
+            thread, calls = self._thread, self._calls
+            self._thread, self._calls = None, queue.SimpleQueue()
+        if thread is not None:
+            calls.put(None)
+            thread.join(timeout=30)
+
+    def _run(self, calls: _Calls) -> None:
+        while batch := _gather(calls):
+            self._commit(batch)
+
+    def _commit(self, batch: list[_Call]) -> None:
+        outcomes: list[_Outcome] = []
+        try:
+            with self._engine.begin() as connection:  # waits for the lock of another process
+                connection.execute(raise_counter())
+                # a waiter that gave up meanwhile has its call taken out
+                wanted = [(call, future) for call, future in batch if future.set_running_or_notify_cancel()]
+                for call, future in wanted:
+                    outcomes.append((future, *_in_savepoint(connection, call, alone=len(wanted) == 1)))
+        except BaseException as error:
+            outcomes = [(future, None, error) for _call, future in batch]
+        for outcome in outcomes:
+            _answer(*outcome)
+
+
+def _gather(calls: _Calls) -> list[_Call]:
+    """Waits for a call, then takes what else is there; empty at the end."""
+    first = calls.get()
+    batch: list[_Call] = []
+    while first is not None:
+        batch.append(first)
+        if len(batch) == _MOST_PER_COMMIT:
+            break
+        try:
+            first = calls.get_nowait()
+        except queue.Empty:
+            break
+    else:
+        if batch:
+            calls.put(None)  # found behind the last calls: ends the thread after their commit
+    return batch
+
+
+def _in_savepoint(
+    connection: Connection, call: Callable[[Connection], Any], alone: bool
+) -> tuple[Any, BaseException | None]:
+    if alone:
+        return call(connection), None  # its failure undoes the whole transaction, which is its own
+    savepoint = connection.begin_nested()
+    try:
+        value = call(connection)
+    except Exception as error:
+        savepoint.rollback()
+        return None, error
+    savepoint.commit()
+    return value, None
+
+
+def _answer(future: Future[Any], value: Any, error: BaseException | None) -> None:
+    try:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+    except InvalidStateError:
+        pass  # the waiter gave up; nobody listens

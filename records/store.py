@@ -1,0 +1,191 @@
+"""Transactions: the sync and the async face of the same statements.
+
+A unit of work is a plain function that takes a Connection; `Store.write(work, …)` runs it in one transaction for
+threads, `AsyncStore.write(work, …)` for the event loop. The faces differ by `await` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, Engine, Executable, Pool, Row
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from celery_jobs.records.engine import async_engine, database_url, sync_engine
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage
+from celery_jobs.records.sqlite_writer import SqliteWriter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = Callable[Concatenate[Connection, P], T]
+
+# an API call answers 503 within 5 s of a database that is silent (contract, section 3)
+ANSWER_WITHIN_SECONDS = 4.0
+
+
+class Store:
+    """The face for threads and worker processes; `patience_seconds` is how long an outage is waited out."""
+
+    def __init__(self, url: str, *, patience_seconds: float = 0.0, pool_size: int = 5) -> None:
+        self.engine: Engine = sync_engine(database_url(url), pool_size)
+        self.patience_seconds = patience_seconds
+        self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._inherited: list[Pool] = []
+        self.writer = SqliteWriter(self.engine) if self.engine.dialect.name == "sqlite" else None
+
+    def after_fork(self) -> None:
+        """Forget the parent's connections and threads; call first in a forked child."""
+        self._inherited.append(self.engine.pool)  # kept: to collect a connection would close it under the parent
+        self.engine.dispose(close=False)
+        self.writer = SqliteWriter(self.engine) if self.writer is not None else None
+
+    def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(connection, …)` in a read transaction."""
+        return self._patiently(partial(self.read_once, partial(_call, work, args, kwargs)), self.patience_seconds)
+
+    def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(connection, …)` in a write transaction; repeated after an outage, so it must be safe to repeat."""
+        return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), self.patience_seconds)
+
+    def write_for(self, patience_seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `write`, with a patience of its own."""
+        return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), patience_seconds)
+
+    def one(
+        self, statement: Executable, parameters: Mapping[str, Any], patience_seconds: float = 0.0
+    ) -> Row[Any] | None:
+        """One writing statement, committed by itself in one round trip; its first row."""
+        if self.writer is not None:
+            work = partial(self._write, partial(_first, statement=statement, parameters=parameters))
+        else:
+            work = partial(self._one, statement, parameters)
+        return self._patiently(work, patience_seconds or self.patience_seconds)
+
+    def close(self) -> None:
+        """Finish the writer and close every connection."""
+        if self.writer is not None:
+            self.writer.close()
+        self.engine.dispose()
+
+    def _one(self, statement: Executable, parameters: Mapping[str, Any]) -> Row[Any] | None:
+        with self._autocommit.connect() as connection:
+            return _first(connection, statement, parameters)
+
+    def read_once(self, work: Callable[[Connection], T]) -> T:
+        """`work(connection)` in a read transaction, with no patience."""
+        # PostgreSQL: each statement sees the newest commit and a single one needs no BEGIN and ROLLBACK around it
+        with (self.engine if self.writer is not None else self._autocommit).connect() as connection:
+            return work(connection)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        if self.writer is not None:
+            return self.writer.submit(work).result()
+        with self.engine.begin() as connection:
+            return work(connection)
+
+    def _patiently(self, attempt: Callable[[], T], patience_seconds: float) -> T:
+        deadline = time.monotonic() + patience_seconds
+        pauses = backoff_seconds()
+        while True:
+            try:
+                return attempt()
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise DatabaseUnavailable(str(error)) from error
+            time.sleep(min(next(pauses), left))
+
+
+class AsyncStore:
+    """The face for the event loop; an outage is answered with DatabaseUnavailable in bounded time."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        # PostgreSQL talks on the loop itself; SQLite's calls go to the writer and to reader threads
+        self._engine: AsyncEngine | None = None if store.writer is not None else async_engine(store.engine.url)
+        self._autocommit = self._engine and self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
+
+    async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(connection, …)` in a read transaction."""
+        call = partial(_call, work, args, kwargs)
+        if self._readers is not None:
+            return await _bounded(asyncio.wrap_future(self._readers.submit(self.store.read_once, call)))
+        return await _bounded(asyncio.ensure_future(_once_more(partial(self._read, call))))
+
+    async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`work(connection, …)` in a write transaction; repeated when its connection broke, so safe to repeat."""
+        call = partial(_call, work, args, kwargs)
+        if self.store.writer is not None:
+            return await _bounded(asyncio.wrap_future(self.store.writer.submit(call)))
+        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call))))
+
+    async def close(self) -> None:
+        """Close the connections of this face; the sync store closes its own."""
+        if self._engine is not None:
+            await self._engine.dispose()
+        if self._readers is not None:
+            self._readers.shutdown(wait=False)
+
+    async def _read(self, call: Callable[[Connection], T]) -> T:
+        assert self._autocommit is not None
+        async with self._autocommit.connect() as connection:
+            return await connection.run_sync(call)
+
+    async def _write(self, call: Callable[[Connection], T]) -> T:
+        assert self._engine is not None
+        async with self._engine.begin() as connection:
+            return await connection.run_sync(call)
+
+
+async def _once_more(attempt: Callable[[], Awaitable[T]]) -> T:
+    """A second try where the first met a connection that an outage had broken, or a deadlock's victim."""
+    try:
+        return await attempt()
+    except Exception as error:
+        if not is_momentary(error):
+            raise
+    return await attempt()
+
+
+async def _bounded(running: asyncio.Future[T]) -> T:
+    """The outcome, or DatabaseUnavailable; the call itself goes on behind, since its cancellation may hang too."""
+    try:
+        done, _ = await asyncio.wait({running}, timeout=ANSWER_WITHIN_SECONDS)
+    except asyncio.CancelledError:
+        running.add_done_callback(_forget)
+        if not isinstance(running, asyncio.Task):
+            running.cancel()  # takes a call out that has not begun; to interrupt a connection would cost it
+        raise
+    if not done:
+        running.add_done_callback(_forget)
+        running.cancel()
+        raise DatabaseUnavailable("no answer in time")
+    try:
+        return running.result()
+    except Exception as error:
+        if is_outage(error):
+            raise DatabaseUnavailable(str(error)) from error
+        raise
+
+
+def _forget(running: asyncio.Future[Any]) -> None:
+    if not running.cancelled():
+        running.exception()  # looked at, so that asyncio does not complain that nobody did
+
+
+def _call(work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], connection: Connection) -> T:
+    return work(connection, *args, **kwargs)
+
+
+def _first(connection: Connection, statement: Executable, parameters: Mapping[str, Any]) -> Row[Any] | None:
+    found = connection.execute(statement, parameters)
+    return found.first() if found.returns_rows else None

@@ -1,0 +1,161 @@
+"""Submitting: a record and its idempotency key in one transaction, many jobs a commit (contract, section 3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from celery_jobs.records.changes import change_mark
+from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.errors import IdempotencyKeyReused
+from celery_jobs.records.ids import JobId, new_job_id
+from celery_jobs.records.states import JobStatus
+from celery_jobs.records.tables import idempotency_keys, jobs
+from celery_jobs.records.text import clean
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """A caller's key for one path, and the digest of the request that came with it."""
+
+    scope: str
+    key: str
+    fingerprint: str
+    keep_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What a submit asks for; `args` and `kwargs` are JSON texts."""
+
+    task: str
+    queue: str
+    args: str = "[]"
+    kwargs: str = "{}"
+    id: JobId = field(default_factory=new_job_id)
+    priority: int = 0
+    tags: Sequence[str] = ()
+    submitted_by: str | None = None
+    run_at: datetime | None = None
+    expires_in_seconds: float | None = None
+    interruptible: bool | None = None
+    retry_on_worker_lost: bool = False
+    max_attempts: int = 3
+    retry_of: JobId | None = None
+    idempotency: IdempotencyKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job that answers a submit; `replayed` when the same key brought it before."""
+
+    job_id: JobId
+    replayed: bool = False
+
+
+# a database cannot count to a time that no calendar has
+_LONGEST_SECONDS = 100 * 365 * 86400.0
+
+_INSERT = {
+    dialect: insert(jobs)
+    .values(
+        submitted_at=now(),
+        change=change_mark(),
+        status=str(JobStatus.pending),
+        expires_at=from_now(bindparam("expires_in_seconds")),
+    )
+    .on_conflict_do_nothing(index_elements=["id"])  # a repeat after a commit whose answer was lost
+    for dialect, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+}
+
+
+def insert_batch(connection: Connection, batch: Sequence[NewJob]) -> list[Submitted | IdempotencyKeyReused]:
+    """Insert the jobs in their order; one outcome a job, in the same order. Safe to repeat with the same ids."""
+    answers: dict[int, Submitted | IdempotencyKeyReused] = {}
+    keyed = [index for index, job in enumerate(batch) if job.idempotency is not None]
+    # two batches that take the same keys in another order would deadlock
+    for index in sorted(keyed, key=lambda index: _key_order(batch[index])):
+        earlier = _take_key(connection, batch[index])
+        if earlier is not None:
+            answers[index] = earlier
+    fresh = [_values(job) for index, job in enumerate(batch) if index not in answers]
+    if fresh:
+        connection.execute(_INSERT[connection.dialect.name], fresh)
+    return [answers.get(index) or Submitted(job.id) for index, job in enumerate(batch)]
+
+
+def _key_order(job: NewJob) -> tuple[str, str]:
+    assert job.idempotency is not None
+    return job.idempotency.scope, job.idempotency.key
+
+
+def _values(job: NewJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "args": job.args,
+        "kwargs": job.kwargs,
+        "priority": job.priority,
+        # cleaned before they are escaped: PostgreSQL cannot read an escaped NUL when a list asks for a tag
+        "tags": json.dumps([clean(tag) for tag in job.tags]) if job.tags else "[]",
+        "submitted_by": job.submitted_by,
+        "run_at": job.run_at,
+        "expires_in_seconds": _bounded(job.expires_in_seconds),
+        "interruptible": job.interruptible,
+        "retry_on_worker_lost": job.retry_on_worker_lost,
+        "max_attempts": job.max_attempts,
+        "retry_of": job.retry_of,
+    }
+
+
+def _bounded(seconds: float | None) -> float | None:
+    return None if seconds is None else min(seconds, _LONGEST_SECONDS)
+
+
+def _take_key(connection: Connection, job: NewJob) -> Submitted | IdempotencyKeyReused | None:
+    """None when the key is now this job's; otherwise what an earlier submit with it means for this one."""
+    asked = job.idempotency
+    assert asked is not None
+    while not _key_was_free(connection, asked, job.id):
+        held = connection.execute(_HELD, {"in_scope": asked.scope, "asked": asked.key}).first()
+        if held is None:
+            continue  # its job was deleted between the two statements
+        if held.job_id == job.id:
+            return None  # a repeat after a commit whose answer was lost
+        if held.fingerprint != asked.fingerprint:
+            return IdempotencyKeyReused(asked.key)
+        return Submitted(JobId(held.job_id), replayed=True)
+    return None
+
+
+_k = idempotency_keys.c
+_HELD = select(_k.job_id, _k.fingerprint).where(_k.scope == bindparam("in_scope"), _k.key == bindparam("asked"))
+
+
+def _key_was_free(connection: Connection, asked: IdempotencyKey, job_id: JobId) -> bool:
+    """Take the key unless it is held; waits for a transaction that is taking it at this moment."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    values = {"fingerprint": asked.fingerprint, "job_id": job_id, "expires_at": from_now(asked.keep_seconds)}
+    statement = (
+        insert(idempotency_keys)
+        .values(scope=asked.scope, key=asked.key, **values)
+        .on_conflict_do_update(index_elements=["scope", "key"], set_=values, where=_k.expires_at <= now())
+    )
+    return connection.execute(statement.returning(_k.job_id)).first() is not None
+
+
+def forget_keys(connection: Connection, most: int = 500) -> int:
+    """Remove idempotency keys that are no longer remembered; how many."""
+    # a key that a submit is taking over at this moment is left to it
+    old = select(_k.scope, _k.key).where(_k.expires_at <= now()).limit(most).with_for_update(skip_locked=True)
+    keys = [(row.scope, row.key) for row in connection.execute(old)]
+    if keys:
+        connection.execute(delete(idempotency_keys).where(tuple_(_k.scope, _k.key).in_(keys)))
+    return len(keys)

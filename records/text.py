@@ -1,0 +1,30 @@
+"""Text that any database takes: the one place where odd characters are replaced (contract, section 1)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy import Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+# PostgreSQL refuses NUL, and no UTF-8 encoder takes half of a surrogate pair
+_ODD = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with NUL and lone surrogates as U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _ODD.sub("\ufffd", text)
+
+
+class CleanText(TypeDecorator[str]):
+    """Text that is cleaned on its way into a statement, be it stored or compared."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        """Cleaned; a NULL stays one."""
+        return None if value is None else clean(value)

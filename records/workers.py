@@ -1,0 +1,210 @@
+"""Worker rows: who is alive, by leases in the database's clock, and what becomes of the jobs of the dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.moves import move
+from celery_jobs.records.queues import ensure
+from celery_jobs.records.states import EXECUTING, JobKind, JobStatus
+from celery_jobs.records.tables import jobs, status_in, workers
+
+_c = jobs.c
+_w = workers.c
+_S = JobStatus
+_EXECUTING = status_in(*sorted(EXECUTING))
+_RUNNING = status_in(JobStatus.running)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """What a worker says of itself when it registers."""
+
+    incarnation: str
+    name: str
+    host: str
+    pid: int
+    pool: str
+    slots: int
+    queues: Sequence[str]
+    tasks: Sequence[str]
+
+
+def register(connection: Connection, worker: WorkerRow, lease_seconds: float) -> None:
+    """Add or renew the whole row of a worker."""
+    values = {
+        "name": worker.name,
+        "kind": str(JobKind.own),
+        "host": worker.host,
+        "pid": worker.pid,
+        "pool": worker.pool,
+        "slots": worker.slots,
+        "queues": json.dumps(list(worker.queues)),
+        "tasks": json.dumps(list(worker.tasks)),
+        "seen_at": now(),
+        "lease_until": from_now(lease_seconds),
+        "stopping": False,
+    }
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    statement = insert(workers).values(incarnation=worker.incarnation, started_at=now(), **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["incarnation"], set_=values))
+    ensure(connection, worker.queues)
+
+
+_RENEW = (
+    update(workers)
+    .where(_w.incarnation == bindparam("me"))
+    .values(seen_at=now(), lease_until=from_now(bindparam("lease_seconds")), slots=bindparam("slots_now"))
+)
+
+
+def renew(connection: Connection, incarnation: str, lease_seconds: float, slots: int) -> bool:
+    """Extend the lease; False when this worker was taken for dead meanwhile."""
+    named = {"me": incarnation, "lease_seconds": lease_seconds, "slots_now": slots}
+    return connection.execute(_RENEW, named).rowcount == 1
+
+
+def stopping(connection: Connection, incarnation: str) -> None:
+    """A warm shutdown has begun: alive, but nothing new is counted on it."""
+    connection.execute(update(workers).where(_w.incarnation == incarnation).values(stopping=True))
+
+
+def leave(connection: Connection, incarnation: str) -> None:
+    """The worker ends and holds nothing any more; a row with unfinished runs stays for the sweeper."""
+    holds = exists(select(_c.seq).where(_c.worker_incarnation == incarnation, _EXECUTING))
+    connection.execute(delete(workers).where(_w.incarnation == incarnation, ~holds))
+    # what could not be closed is judged at the next sweep, not after a whole lease
+    connection.execute(update(workers).where(_w.incarnation == incarnation).values(lease_until=now()))
+
+
+def live(connection: Connection) -> int:
+    """How many workers hold a lease now."""
+    return connection.execute(select(func.count()).select_from(workers).where(_w.lease_until > now())).scalar_one()
+
+
+def lapsed(connection: Connection) -> list[str]:
+    """The incarnations whose lease has ended; the look without a lock."""
+    return [row.incarnation for row in connection.execute(select(_w.incarnation).where(_w.lease_until <= now()))]
+
+
+def ended_embedded(connection: Connection, host: str) -> list[tuple[str, int]]:
+    """Incarnation and process id of the embedded workers that this host has had and not taken away."""
+    query = select(_w.incarnation, _w.pid).where(_w.pool == "embedded", _w.host == host)
+    return [(row.incarnation, row.pid) for row in connection.execute(query)]
+
+
+def bury(connection: Connection, incarnation: str, *, known_dead: bool = False) -> list[JobId]:
+    """End what a lapsed worker held and remove its row, in one transaction; nothing if it renewed meanwhile."""
+    gone = delete(workers).where(_w.incarnation == incarnation).returning(_w.name)
+    if not known_dead:
+        gone = gone.where(_w.lease_until <= now())
+    row = connection.execute(gone).first()
+    if row is None:
+        return []
+    return close_lost(connection, incarnation, f"worker {row.name} stopped reporting")
+
+
+def close_lost(
+    connection: Connection, incarnation: str, reason: str, *, which: ColumnElement[bool] | None = None
+) -> list[JobId]:
+    """End the runs in a worker's name: failed (WorkerLost), canceled if asked, or pending again if safe to rerun."""
+    guards = [_c.worker_incarnation == incarnation]
+    if which is not None:
+        guards.append(which)
+    again = and_(_c.retry_on_worker_lost.is_(True), _c.attempt < _c.max_attempts, _c.deleted_at.is_(None))
+    rerun = move({_S.running: _S.pending}, *guards, again).returning(_c.id)
+    error = _if_running(_c.error, f"WorkerLost: {reason}")
+    close = move({_S.running: _S.failed, _S.canceling: _S.canceled}, *guards, error=error, claim_token=null())
+    return _moved(connection, rerun, close.returning(_c.id))
+
+
+def _if_running(column: ColumnElement[Any], text: str | None) -> ColumnElement[Any]:
+    return case((_RUNNING, literal(text, column.type)), else_=column)
+
+
+def _moved(connection: Connection, *moves: Executable) -> list[JobId]:
+    return [JobId(row.id) for statement in moves for row in connection.execute(statement)]
+
+
+def close_lost_pids(connection: Connection, incarnation: str, pids: Sequence[int], reason: str) -> list[JobId]:
+    """End the runs of processes of this worker that are gone."""
+    return close_lost(connection, incarnation, reason, which=_c.worker_pid.in_(list(pids)))
+
+
+def close_stranger(connection: Connection, job_id: JobId, token: str) -> list[JobId]:
+    """End a run whose process lives but holds it no more, so that nobody will report its end."""
+    row = connection.execute(select(_c.worker_incarnation).where(_c.id == job_id, _c.claim_token == token)).first()
+    if row is None or row.worker_incarnation is None:
+        return []
+    return close_lost(
+        connection, row.worker_incarnation, "its run ended without a report", which=_c.claim_token == token
+    )
+
+
+def close_run(
+    connection: Connection, job_id: JobId, incarnation: str, pid: int, error: str, traceback: str | None
+) -> bool:
+    """End a run whose process was ended from outside, with the reason that the main process knows."""
+    statement = move(
+        {_S.running: _S.failed, _S.canceling: _S.canceled},
+        _c.id == job_id,
+        _c.worker_incarnation == incarnation,
+        _c.worker_pid == pid,  # the job may run again meanwhile, in another process
+        error=_if_running(_c.error, error),
+        error_traceback=_if_running(_c.error_traceback, traceback),
+        claim_token=null(),
+    )
+    return connection.execute(statement).rowcount == 1
+
+
+def close_orphans(connection: Connection) -> list[JobId]:
+    """End runs whose worker has no row at all."""
+    orphan = ~exists(select(_w.incarnation).where(_w.incarnation == _c.worker_incarnation))
+    query = select(_c.worker_incarnation).where(_EXECUTING, _c.kind == str(JobKind.own), orphan).distinct()
+    closed: list[JobId] = []
+    for row in connection.execute(query).all():
+        # asked again in each move: the worker may have registered anew and have claimed
+        closed += close_lost(connection, row.worker_incarnation, "its worker is gone", which=orphan)
+    return closed
+
+
+def cancel_for_shutdown(connection: Connection, incarnation: str) -> list[JobId]:
+    """At the end of an embedded worker's patience: what still runs is canceled, or waits again if safe to rerun."""
+    mine = _c.worker_incarnation == incarnation
+    again = and_(mine, _c.retry_on_worker_lost.is_(True), _c.attempt < _c.max_attempts)
+    rerun = move({_S.running: _S.pending}, again).returning(_c.id)
+    close = move(
+        {_S.running: _S.canceled, _S.canceling: _S.canceled},
+        mine,
+        error=func.coalesce(_c.error, "shut down: the service stopped before the job ended"),
+        claim_token=null(),
+    ).returning(_c.id)
+    return _moved(connection, rerun, close)
+
+
+def tasks_known(connection: Connection, queue: str) -> set[str]:
+    """The tasks that live workers of a queue list."""
+    rows = connection.execute(select(_w.queues, _w.tasks).where(_w.lease_until > now()))
+    return {task for row in rows if queue in json.loads(row.queues) for task in json.loads(row.tasks)}

@@ -1,0 +1,147 @@
+"""The runs of this process, and the look at their records that finds cancel marks (contract, section 2).
+
+A hint wakes the look at once; without any hint it happens about once a second while something runs, since hints get
+lost. A run is here before it claims, so that no cancel can fall between the claim and its registration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from celery_jobs.records import runs
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.runs import Claim, OwnRun
+from celery_jobs.records.states import JobStatus
+from celery_jobs.tasks import process
+
+LOOK_EVERY_SECONDS = 1.0
+_log = logging.getLogger("celery_jobs.active")
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a job in this process."""
+
+    job_id: JobId
+    token: str
+    claim: Claim | None = None  # None until the claim is known to have succeeded
+    cancel_requested: bool = False
+    lost: bool = False  # the record no longer says that this run is ours
+    ending: bool = False  # the code has returned; its end is being recorded
+    interrupt: Callable[[], None] | None = None  # set while a coroutine runs
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def stop(self, *, lost: bool = False) -> None:
+        """Mark the run and interrupt its coroutine, once."""
+        with self.lock:
+            first = not (self.cancel_requested or self.lost)
+            self.cancel_requested = self.cancel_requested or not lost
+            self.lost = self.lost or lost
+            if first and self.interrupt is not None:
+                self.interrupt()
+
+    def interruptible_by(self, interrupt: Callable[[], None] | None) -> None:
+        """From now on (or no longer) this interrupts the code; at once when the cancel came before."""
+        with self.lock:
+            self.interrupt = interrupt
+            if interrupt is not None and (self.cancel_requested or self.lost):
+                interrupt()
+
+
+class ActiveRuns:
+    """The registry of runs and the thread that looks at their records."""
+
+    def __init__(self) -> None:
+        self._runs: dict[JobId, Run] = {}
+        self._strangers: set[tuple[JobId, str | None]] = set()
+        # a SimpleQueue, since a signal handler wakes it: its put may interrupt itself, an Event's set would deadlock
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._busy = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._start = threading.Lock()
+
+    def add(self, run: Run) -> None:
+        """Register a run, before its claim."""
+        self._runs[run.job_id] = run
+        self._busy.set()
+        if self._thread is None:
+            with self._start:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._watch, name="run-watch", daemon=True)
+                    self._thread.start()
+
+    def remove(self, run: Run) -> None:
+        """The run has ended and its end is recorded."""
+        if self._runs.get(run.job_id) is run:
+            del self._runs[run.job_id]
+        if not self._runs:
+            self._busy.clear()
+
+    def look_now(self) -> None:
+        """A hint: read the records at once. Safe in a signal handler and from any thread."""
+        self._wake.put(None)
+
+    def running(self) -> list[Run]:
+        """The runs of this process now."""
+        return list(self._runs.values())
+
+    def forget(self) -> None:
+        """In a forked child: the parent's runs and threads are not ours."""
+        self.__init__()
+
+    def _watch(self) -> None:
+        while True:
+            self._busy.wait()
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=LOOK_EVERY_SECONDS)
+                while True:  # wakes that gathered are one look
+                    self._wake.get_nowait()
+            if not self._runs:
+                continue
+            try:
+                self.look()
+            except DatabaseUnavailable:
+                continue
+            except Exception:
+                _log.exception("looking at the records of running jobs failed; tried again in a second")
+
+    def look(self) -> None:
+        """Compare the runs of this process with their records once."""
+        here = process.current()
+        held = dict(self._runs)  # before the read: a run added later may not be recorded yet
+        rows = {row.job_id: row for row in runs.own_runs(here.store, here.incarnation, here.pid)}
+        for job_id, run in held.items():
+            self._compare(run, rows.get(job_id))
+        self._close_strangers(held, rows)
+
+    def _compare(self, run: Run, row: OwnRun | None) -> None:
+        if row is not None and row.token == run.token:
+            if row.status is JobStatus.canceling:
+                run.stop()
+        elif run.claim is not None and not run.lost and not run.ending:
+            _log.warning("job %s is no longer this worker's: its run is ignored from now on", run.job_id)
+            run.stop(lost=True)
+            if process.current().forks and run.interrupt is None:
+                os.kill(os.getpid(), signal.SIGKILL)  # a plain function: only the end of the process stops it
+
+    def _close_strangers(self, held: dict[JobId, Run], rows: dict[JobId, OwnRun]) -> None:
+        """End rows in this process's name that it did not hold at two looks: their run ended without its report."""
+        here = process.current()
+        strangers = {(row.job_id, row.token) for row in rows.values() if row.job_id not in held}
+        for job_id, token in strangers & self._strangers:
+            from celery_jobs.records import workers
+
+            if here.store.write(workers.close_stranger, job_id, token or ""):
+                here.hints.changed(job_id)
+        self._strangers = strangers
+
+
+active_runs = ActiveRuns()

@@ -1,0 +1,130 @@
+"""What a worker does besides running jobs: its row and lease, dispatch, sweeping, and watching over its children."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from typing import Any
+from uuid import uuid4
+
+from celery_jobs.records import queues, runs, workers
+from celery_jobs.records.migrate import check
+from celery_jobs.records.settings import Settings
+from celery_jobs.records.store import Store
+from celery_jobs.records.workers import WorkerRow
+from celery_jobs.tasks import process
+from celery_jobs.tasks.active import active_runs
+from celery_jobs.tasks.control import LOOK_SIGNAL
+from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.heartbeat import Heartbeat
+from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.job import registered
+from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.sweep import Sweeper
+from celery_jobs.tasks.wake import wake_after_each_job
+
+CHILDREN_LOOK_SECONDS = 1.0
+_log = logging.getLogger("celery_jobs.agent")
+
+
+class Agent:
+    """One per worker process (its main, on prefork)."""
+
+    def __init__(self, worker: Any, settings: Settings) -> None:
+        self._worker = worker
+        self._store = Store(settings.database_url)
+        check(self._store)
+        here = Process(settings, self._store, Hints(settings), worker=worker.hostname, incarnation=uuid4().hex)
+        process.become(here)
+        self._here = here
+        self.dispatcher = Dispatcher(self._store)
+        self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings.worker_timeout_seconds)
+        self._heartbeat: Heartbeat | None = None
+        self._children = Duty("children", self._look_at_children, CHILDREN_LOOK_SECONDS)
+        self._missing: set[int] = set()
+
+    def start(self) -> None:
+        """After the pool, before the first message."""
+        row = self._row()
+        try:
+            self._store.write(queues.ensure, row.queues)
+            self._store.write(queues.set_start_limit, self._here.settings.default_queue, self._here.settings.max_concurrency)
+        except Exception as error:
+            _log.warning("the queues could not be recorded yet: %s", error)
+        timeout = self._here.settings.worker_timeout_seconds
+        self._heartbeat = Heartbeat(self._store, row, timeout, self.slots, self._was_buried)
+        self._heartbeat.start()
+        self._sweeper.start()
+        self.dispatcher.start()
+        if self._forks():
+            self._children.start()
+        wake_after_each_job(self._worker.pool, self.dispatcher)
+
+    def stopping(self) -> None:
+        """A warm shutdown has begun; running jobs finish, and the lease is renewed until they have."""
+        if self._heartbeat is not None:
+            self._heartbeat.stopping()
+
+    def stop(self) -> None:
+        """Every job of this worker has ended."""
+        if self._heartbeat is None:
+            return
+        if self._forks():
+            self._children.stop()
+        self.dispatcher.stop()
+        self._sweeper.stop()
+        self._heartbeat.stop()
+        self._heartbeat = None
+        self._here.hints.close()
+
+    def slots(self) -> int:
+        """How many jobs this worker can run at once now."""
+        pool = self._worker.pool
+        return int(getattr(pool, "limit", None) or getattr(pool, "num_processes", None) or 1)
+
+    def _row(self) -> WorkerRow:
+        return WorkerRow(
+            incarnation=self._here.incarnation,
+            name=self._worker.hostname,
+            host=platform.node(),
+            pid=os.getpid(),
+            pool="prefork" if self._forks() else "threads",
+            slots=self.slots(),
+            queues=sorted(self._worker.app.amqp.queues.consume_from),
+            tasks=sorted(registered()),
+        )
+
+    def _forks(self) -> bool:
+        return "prefork" in type(self._worker.pool).__module__
+
+    def _was_buried(self) -> None:
+        """The record gave this worker's jobs away while it was silent: every process drops the runs it lost."""
+        active_runs.look_now()
+        for pid in {row.pid for row in self._pool_processes()}:
+            os.kill(pid, LOOK_SIGNAL)
+
+    def _pool_processes(self) -> list[Any]:
+        return list(getattr(getattr(self._worker.pool, "_pool", None), "_pool", None) or ()) if self._forks() else []
+
+    def _look_at_children(self) -> None:
+        """End the runs of children that are gone for two looks (the first may race with their own last report)."""
+        rows = runs.own_runs(self._store, self._here.incarnation)
+        gone = {row.pid for row in rows if row.pid is not None and _is_gone(row.pid)}
+        lost = sorted(gone & self._missing)
+        self._missing = gone
+        if lost:
+            closed = self._store.write(
+                workers.close_lost_pids, self._here.incarnation, lost, "the process that ran the job ended unexpectedly"
+            )
+            self._here.hints.changed(*closed)
+            self.dispatcher.wake()
+
+
+def _is_gone(pid: int) -> bool:
+    """True when this child has ended, whether or not the pool has noticed."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True

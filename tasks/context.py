@@ -1,0 +1,95 @@
+"""`current_job`: what a task may ask and say about the job that it runs. Works in any pool and inside coroutines."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ulid import ULID
+
+from celery_jobs.records.ids import JobId
+from celery_jobs.tasks.active import Run
+from celery_jobs.tasks.progress import progress_writer
+
+
+class JobCanceled(BaseException):
+    """Raised by `current_job.checkpoint()`; no Exception, so that `except Exception` in a task lets it pass."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    task: Any
+    run: Run
+    request: Any  # Celery's request; inside a coroutine `self.request` is empty
+
+
+_current: contextvars.ContextVar[_Context | None] = contextvars.ContextVar("celery_jobs_current", default=None)
+
+
+def enter(task: Any, run: Run) -> contextvars.Token[_Context | None]:
+    """Make `run` the current job of this slot."""
+    return _current.set(_Context(task, run, task.request_stack.top))
+
+
+def leave(token: contextvars.Token[_Context | None]) -> None:
+    """The slot is free again."""
+    _current.reset(token)
+
+
+def request_of(task: Any) -> Any:
+    """Celery's request of the running job, also inside a coroutine."""
+    here = _current.get()
+    return here.request if here is not None else task.request
+
+
+def artifact_of(value: Any) -> str | None:
+    """The artifact id of a job that returned a ULID."""
+    return str(value) if isinstance(value, ULID) else None
+
+
+class CurrentJob:
+    """The job that this code runs in; RuntimeError outside of one."""
+
+    @property
+    def id(self) -> JobId:
+        """The job id, which is the Celery task id."""
+        return self._here().run.job_id
+
+    @property
+    def cancel_requested(self) -> bool:
+        """True once somebody asked to cancel this job, or it is no longer this worker's."""
+        run = self._here().run
+        return run.cancel_requested or run.lost
+
+    def checkpoint(self) -> None:
+        """A good place to stop: raises when cancellation was requested."""
+        if self.cancel_requested:
+            raise JobCanceled("the job was canceled")
+
+    def progress(self, current: float | None = None, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the job is; cheap to call often, the newest value is stored a few times a second."""
+        run = self._here().run
+        if run.claim is not None:
+            progress_writer.put(run.claim, current, total, message)
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry the job id."""
+        here = self._here()
+        return _JobLogger(logging.getLogger(f"celery_jobs.task.{here.task.name}"), {"job_id": here.run.job_id})
+
+    def _here(self) -> _Context:
+        here = _current.get()
+        if here is None:
+            raise RuntimeError("current_job is there only inside a running job")
+        return here
+
+
+class _JobLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"[{(self.extra or {})['job_id']}] {msg}", kwargs
+
+
+current_job = CurrentJob()

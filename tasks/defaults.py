@@ -1,0 +1,47 @@
+"""Celery settings of the service, each with its reason; a deployment changes them in its own `celeryconfig.py`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_broker = os.environ.get("CELERY_BROKER_URL", "")
+_redis = _broker.startswith(("redis://", "rediss://", "sentinel://"))
+_amqp = _broker.startswith(("amqp://", "amqps://", "pyamqp://"))
+
+# our own queue, so that neither side's workers drop the other's tasks
+task_default_queue = os.environ.get("JOBS_DEFAULT_QUEUE") or "jobs"
+
+# arguments and results are JSON; nothing is ever unpickled
+task_serializer = "json"
+result_serializer = "json"
+event_serializer = "json"
+accept_content = ["json"]
+
+# Flower and the mirror follow events; the record already knows what was sent, and publishing is twice as fast without
+worker_send_task_events = True
+task_send_sent_event = False
+task_track_started = True
+
+# Redis: late ack with a visibility timeout runs one job several times at once, so messages are acked early and fetched
+# only for a free slot. RabbitMQ: early ack with prefetch 1 starts a job seconds late beside an idle worker.
+# In both the record's claim drops what is delivered twice and the sweeper finds what is lost.
+task_acks_late = _amqp
+worker_prefetch_multiplier = 1
+worker_disable_prefetch = _redis
+worker_enable_prefetch_count_reduction = False
+worker_cancel_long_running_tasks_on_connection_loss = False
+
+# workers come back by themselves, however long the broker is away
+broker_connection_retry_on_startup = True
+broker_connection_max_retries: int | None = None
+broker_connection_timeout = 3.0
+
+# a broker that is silent must not hold a thread for ever; a visibility timeout far above any job's length
+broker_transport_options: dict[str, Any] = (
+    {"socket_timeout": 5.0, "socket_connect_timeout": 3.0, "visibility_timeout": 7 * 86400} if _redis else {}
+)
+
+# one task's failure must not leave its worker's logs in another format
+worker_hijack_root_logger = False
+worker_redirect_stdouts = False

@@ -1,0 +1,72 @@
+"""Dispatch: pending records go to the broker as far as the limits admit (the outbox; contract, section 5).
+
+One coalescing dispatcher per process: submits, ends and limit changes only wake it. It looks without the lock, marks
+under the queue's lock, publishes outside of it, and un-marks what the broker did not take.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from celery_jobs.records import admission
+from celery_jobs.records.store import Store
+from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.publish import Publisher
+
+LOOK_EVERY_SECONDS = 1.0
+_PER_TRANSACTION = 200
+_log = logging.getLogger("celery_jobs.dispatch")
+
+
+class Dispatcher:
+    """Hands waiting jobs over to the broker, in the background."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._publisher = Publisher()
+        self._publishing = threading.Lock()
+        self._duty = Duty("dispatch", self._dispatch, LOOK_EVERY_SECONDS)
+
+    def start(self) -> None:
+        """Begin to dispatch."""
+        self._duty.start()
+
+    def wake(self) -> None:
+        """A job was submitted or ended, or a limit changed."""
+        self._duty.wake()
+
+    def stop(self) -> None:
+        """End; what is pending stays pending."""
+        self._duty.stop()
+        with self._publishing:
+            self._publisher.close()
+
+    def republish(self, job: admission.Outgoing) -> None:
+        """Send the message of a job again that seems to be lost; a duplicate is harmless."""
+        if self._store.write(admission.republished, job):
+            with self._publishing:
+                self._publisher.publish([job])
+
+    def backlog(self, queue: str) -> int | None:
+        """How many messages lie in a queue; None when the broker does not say."""
+        with self._publishing:
+            return self._publisher.backlog(queue)
+
+    def _dispatch(self) -> None:
+        for queue in self._store.read(admission.queues_with_work):
+            while self._hand_over(queue):
+                pass
+
+    def _hand_over(self, queue: str) -> bool:
+        """One batch; True when there may be more."""
+        batch = self._store.write(admission.admit, queue, _PER_TRANSACTION)
+        if not batch:
+            return False
+        with self._publishing:
+            refused = self._publisher.publish(batch)
+        if refused:
+            # the broker may have taken one of which it could not say so: that message finds the job un-marked and
+            # starts nothing, or finds it marked again and the other message is the duplicate
+            self._store.write_for(5.0, admission.unmark, refused)
+        return not refused and len(batch) == _PER_TRANSACTION

@@ -1,0 +1,159 @@
+"""A worker inside the API process, on a broker in memory: the whole service with no other server (contract, section 9).
+
+Celery's `WorkController` in a thread, not its command-line class, which takes over signals and logging. The record is
+the truth here too: what the last process had handed over waits again, what it was running is closed as lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from typing import Any
+
+from celery import signals
+from celery.app import trace
+from celery.worker import WorkController
+from celery.worker import state as worker_state
+
+from celery_jobs.records import admission, workers
+from celery_jobs.records.workers import WorkerRow
+from celery_jobs.tasks import process
+from celery_jobs.tasks.active import active_runs
+from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.heartbeat import Heartbeat
+from celery_jobs.tasks.job import registered
+from celery_jobs.tasks.pool import GrowingThreadPool
+from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.wake import wake_after_each_job
+
+DEFAULT_SLOTS = 32
+_UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up
+_log = logging.getLogger("celery_jobs.embedded")
+
+
+class _Controller(WorkController):
+    """Celery's worker without its command line; sends what that class would."""
+
+    ready: threading.Event
+
+    def on_before_init(self, **kwargs: Any) -> None:
+        self.ready = threading.Event()
+        trace.setup_worker_optimizations(self.app, self.hostname)
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        signals.worker_ready.send(sender=consumer)
+        self.ready.set()
+
+
+class EmbeddedWorker:
+    """The worker of this process."""
+
+    def __init__(self, here: Process, dispatcher: Dispatcher, queues: list[str], slots: int) -> None:
+        self._here = here
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._slots = slots
+        self._controller: Any = None
+        self._thread: threading.Thread | None = None
+        self._heartbeat: Heartbeat | None = None
+
+    def start(self) -> None:
+        """Settle what the last process left, then take jobs."""
+        self._settle()
+        worker_state.should_stop = worker_state.should_terminate = None
+        self._controller = _Controller(
+            app=app,
+            hostname=self._here.worker,
+            pool_cls=GrowingThreadPool,
+            concurrency=self._slots,
+            queues=self._queues,
+            without_mingle=True,
+            without_gossip=True,
+            without_heartbeat=True,
+            task_events=False,
+            loglevel=logging.WARNING,
+        )
+        wake_after_each_job(self._controller.pool, self._dispatcher)
+        self._heartbeat = Heartbeat(
+            self._here.store,
+            self._row(),
+            self._here.settings.worker_timeout_seconds,
+            lambda: self._controller.pool.limit,
+            active_runs.look_now,
+        )
+        self._heartbeat.start()
+        self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
+        self._thread.start()
+        self._controller.ready.wait(10)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Let running jobs finish for so long, then end what is left as shut down."""
+        if self._controller is None or self._heartbeat is None:
+            return
+        self._heartbeat.stopping()
+        worker_state.should_stop = os.EX_OK
+        self._wake_consumer()
+        deadline = time.monotonic() + timeout_seconds
+        while active_runs.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if active_runs.running():
+            self._cut_off()
+        if self._thread is not None:
+            self._thread.join(3.0 if not active_runs.running() else 0.1)
+        self._heartbeat.stop()
+        worker_state.should_stop = None
+
+    def _run(self) -> None:
+        try:
+            self._controller.start()
+        except Exception:
+            _log.exception("the embedded worker ended unexpectedly")
+
+    def _row(self) -> WorkerRow:
+        return WorkerRow(
+            incarnation=self._here.incarnation,
+            name=self._here.worker,
+            host=platform.node(),
+            pid=os.getpid(),
+            pool="embedded",
+            slots=self._slots,
+            queues=self._queues,
+            tasks=sorted(registered()),
+        )
+
+    def _settle(self) -> None:
+        for incarnation, pid in self._here.store.read(workers.ended_embedded, platform.node()):
+            if pid == os.getpid() or not _is_alive(pid):
+                self._here.store.write(workers.bury, incarnation, known_dead=True)
+        self._here.store.write(admission.take_all_back)
+
+    def _wake_consumer(self) -> None:
+        """The consumer sleeps up to 2 s between looks; any message ends that."""
+        try:
+            app.control.broadcast("ping")
+        except Exception as error:
+            _log.debug("the consumer ends by its own timer: %r", error)
+
+    def _cut_off(self) -> None:
+        """The time is up: the record says so first, then coroutines are interrupted; threads end with the process."""
+        closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
+        self._here.hints.changed(*closed)
+        for run in active_runs.running():
+            run.stop(lost=True)
+        deadline = time.monotonic() + _UNWIND_SECONDS
+        while any(run.interrupt is not None for run in active_runs.running()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

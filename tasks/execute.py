@@ -1,0 +1,179 @@
+"""One run of a `@job` in a worker, in any pool: claim, run, finish.
+
+The claim is the worker's first act, in `Task.__call__`: an exception in a task_prerun handler would be swallowed. The
+record decides; what Celery is told (success, failure, retry, revoked) repeats it for Flower and result backends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import Any
+from uuid import uuid4
+
+from celery.exceptions import Ignore, Reject, Retry
+
+from celery_jobs.records import adopt, runs
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.ids import JobId, job_id_of
+from celery_jobs.records.runs import Claim, Ending
+from celery_jobs.records.states import TERMINAL, JobStatus
+from celery_jobs.tasks import context, process
+from celery_jobs.tasks.active import Run, active_runs
+from celery_jobs.tasks.announce import announce_revoked
+from celery_jobs.tasks.coroutines import RunningCoroutine
+from celery_jobs.records.text import clean
+from celery_jobs.tasks.failures import error_line, traceback_text
+from celery_jobs.tasks.progress import progress_writer
+from celery_jobs.tasks.results import encode_result
+
+ATTEMPT_HEADER = "celery_jobs_attempt"  # on every message that we publish, and on no other
+_log = logging.getLogger("celery_jobs.execute")
+
+
+def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the current message of `task`; what it returns or raises is what Celery shall report."""
+    request = task.request
+    job_id = job_id_of(request.id)
+    run = Run(job_id, token=uuid4().hex)
+    active_runs.add(run)  # before the claim: a cancel that comes right after it finds the run here
+    try:
+        run.claim = _claim(task, request, run)
+        process.current().hints.changed(job_id)
+        ending, value, error = _run(task, run, args, kwargs)
+        run.ending = True
+        progress_writer.flush(run.claim)
+        status = _finish(run.claim, ending)
+    finally:
+        active_runs.remove(run)
+    if status is not None:
+        process.current().hints.changed(job_id)
+    return _report(task, request, status, value, error)
+
+
+def _claim(task: Any, request: Any, run: Run) -> Claim:
+    """The claim, or Ignore when another delivery, a cancel, a delete or a take-back came first."""
+    here = process.current()
+    attempt: int | None = getattr(request, ATTEMPT_HEADER, None)
+    ours = attempt is not None
+    if not ours:  # somebody else's `.delay()`: the message itself makes the record
+        attempt = here.store.write(adopt.adopt, _adopted(task, request, run.job_id))
+    assert attempt is not None
+    claim = runs.claim(here.store, run.job_id, attempt, run.token, here.runner, coroutine=task.coroutine)
+    return claim or _refused(task, request, run, attempt, ours)
+
+
+def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
+    return adopt.Adopted(
+        id=job_id,
+        celery_id=request.id,
+        task=task.name,
+        queue=str((request.delivery_info or {}).get("routing_key") or task.queue or ""),
+        args=_as_json(request.args or []),
+        kwargs=_as_json(request.kwargs or {}),
+        retries=request.retries or 0,
+        parent_id=request.parent_id,
+        root_id=request.root_id,
+        retry_on_worker_lost=task.retry_on_worker_lost,
+        max_attempts=task.max_attempts,
+    )
+
+
+def _as_json(value: Any) -> str:
+    return encode_result(value, max_bytes=1 << 30)
+
+
+def _refused(task: Any, request: Any, run: Run, attempt: int, ours: bool) -> Claim:
+    """Why no row moved, read once: mine after a lost answer, canceled or deleted, or simply another's."""
+    here = process.current()
+    row = runs.read_for_claim(here.store, run.job_id)
+    if row is not None and row.claim_token == run.token and row.status == JobStatus.running:
+        return Claim(run.job_id, row.attempt, run.token)
+    if row is None or row.deleted_at is not None or row.status == JobStatus.canceled:
+        announce_revoked(task, request)
+    elif row.status == JobStatus.pending and row.dispatched_at is not None and row.attempt == attempt:
+        # our worker row is gone (taken for dead): give the job back, it will be handed over again
+        runs.undispatch(here.store, run.job_id, attempt)
+    # else a duplicate: mark and announce nothing, or it would show as revoked while the first delivery lives
+    raise Ignore
+
+
+def _run(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ending, Any, BaseException | None]:
+    """Run the code to its end, whatever that is."""
+    token = context.enter(task, run)
+    try:
+        value = _call(task, run, args, kwargs)
+        return _completed(task, value), value, None
+    except (asyncio.CancelledError, context.JobCanceled) as error:
+        if run.cancel_requested or run.lost:
+            return Ending(JobStatus.canceled), None, error
+        return _failed(error), None, error  # canceled by itself, not by a request
+    except Retry as retry:
+        return task.retry_ending(retry), None, retry
+    except Ignore as error:
+        return Ending(JobStatus.completed, result="null"), None, error
+    except Reject as error:
+        return Ending(JobStatus.failed, error=error_line(error)), None, error
+    except BaseException as error:
+        return _failed(error), None, error
+    finally:
+        context.leave(token)
+
+
+def _call(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args, kwargs = task.arguments.load(args, kwargs)
+    value = task.run(*args, **kwargs)
+    if not inspect.isawaitable(value):
+        return value
+    running = RunningCoroutine(_awaited(value, task))
+    run.interruptible_by(running.interrupt)
+    try:
+        return running.outcome()
+    finally:
+        run.interruptible_by(None)
+
+
+async def _awaited(value: Any, task: Any) -> Any:
+    try:
+        return await value
+    except Exception as error:
+        task.retry_if_wanted(error)  # Celery's autoretry sees only exceptions of plain functions
+        raise
+
+
+def _completed(task: Any, value: Any) -> Ending:
+    text = encode_result(value, process.current().settings.max_result_bytes)
+    return Ending(JobStatus.completed, result=text, artifact_id=context.artifact_of(value))
+
+
+def _failed(error: BaseException) -> Ending:
+    return Ending(JobStatus.failed, error=error_line(error), error_traceback=traceback_text(error))
+
+
+def _finish(claim: Claim, ending: Ending) -> JobStatus | None:
+    here = process.current()
+    try:
+        return runs.finish(here.store, claim, ending, here.settings.outage_patience_seconds)
+    except DatabaseUnavailable:
+        _log.error("the end of job %s could not be recorded: the database was away too long", claim.job_id)
+        return None
+    except Exception as error:  # what cannot be stored must not leave the job running for ever
+        _log.exception("the end of job %s could not be stored", claim.job_id)
+        instead = Ending(JobStatus.failed, error=clean(f"ResultNotStorable: {error_line(error)}"))
+        return runs.finish(here.store, claim, instead, here.settings.outage_patience_seconds)
+
+
+def _report(task: Any, request: Any, status: JobStatus | None, value: Any, error: BaseException | None) -> Any:
+    """Tell Celery what the record says."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        raise error  # the record is written; the process was told to end
+    if status is None:
+        raise Ignore
+    if status is JobStatus.canceled:
+        announce_revoked(task, request)
+        raise Ignore
+    if error is not None:
+        raise error
+    assert status in TERMINAL
+    return task.reportable(value)

@@ -1,0 +1,106 @@
+"""Is the service able to do its work: database, broker, workers. Each look is bounded and none raises."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celery_jobs.records import workers
+from celery_jobs.records.store import AsyncStore
+from celery_jobs.tasks.celery import app
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One named check: whether it passed, and a sentence about it."""
+
+    ok: bool
+    detail: str
+
+
+class Health:
+    """The checks of this process."""
+
+    def __init__(self, store: AsyncStore, embedded: bool) -> None:
+        self._store = store
+        self._embedded = embedded
+        self._broker = _BrokerLook()
+
+    async def checks(self) -> dict[str, Check]:
+        """database, broker and workers, looked at side by side."""
+        database, broker = await asyncio.gather(self._database(), self._broker_check())
+        return {"database": database[0], "broker": broker, "workers": database[1]}
+
+    async def _database(self) -> tuple[Check, Check]:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                live = await self._store.read(_look)
+        except Exception as error:
+            return Check(False, f"not reachable: {type(error).__name__}"), Check(False, "unknown: no database")
+        if live == 0:
+            return Check(True, "reachable"), Check(False, "no worker is alive: jobs wait until one starts")
+        return Check(True, "reachable"), Check(True, f"{live} alive")
+
+    async def _broker_check(self) -> Check:
+        if self._embedded:
+            return Check(True, "embedded")
+        return await self._broker.look()
+
+
+def _look(connection: Connection) -> int:
+    connection.execute(text("SELECT 1"))
+    return workers.live(connection)
+
+
+class _BrokerLook:
+    """One look at a time, in a thread: a silent broker must not cost a thread for each request."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, Check] | None = None
+        self._looking: asyncio.Future[Check] | None = None
+
+    async def look(self) -> Check:
+        """The newest answer, at most a second old; a look that takes longer counts as no answer."""
+        if self._last is not None and time.monotonic() - self._last[0] < LOOK_SECONDS:
+            return self._last[1]
+        if self._looking is None or self._looking.done():
+            self._looking = _in_thread(_ping_broker)
+        done, _ = await asyncio.wait({self._looking}, timeout=LOOK_SECONDS)
+        check = self._looking.result() if done else Check(False, "does not answer")
+        self._last = (time.monotonic(), check)
+        return check
+
+
+def _in_thread(look: Any) -> asyncio.Future[Check]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Check] = loop.create_future()
+
+    def run() -> None:
+        check = look()
+        try:
+            loop.call_soon_threadsafe(lambda: future.done() or future.set_result(check))
+        except RuntimeError:
+            return  # the loop has ended meanwhile
+
+    threading.Thread(target=run, name="broker-look", daemon=True).start()
+    return future
+
+
+def _ping_broker() -> Check:
+    try:
+        with app.connection_for_write(connect_timeout=LOOK_SECONDS) as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=LOOK_SECONDS)
+            with connection.channel() as channel:
+                client = getattr(channel, "client", None)
+                if client is not None:
+                    client.ping()
+    except Exception as error:
+        return Check(False, f"not reachable: {type(error).__name__}; submitted jobs wait until it is back")
+    return Check(True, "reachable")

@@ -1,0 +1,168 @@
+"""Hints that a job's record changed, so that streams and waits read at once; losing one loses nothing.
+
+Inside a process they are calls; between processes they travel by Redis pub/sub where the broker is Redis, by
+PostgreSQL NOTIFY otherwise. With neither (SQLite and another broker) the readers' own interval finds every change.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from celery_jobs.records.engine import database_url
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.outage import backoff_seconds
+from celery_jobs.records.settings import Settings
+
+CHANNEL = "celery_jobs_changes"
+_MOST_IDS = 200  # a NOTIFY carries less than 8,000 bytes
+_log = logging.getLogger("celery_jobs.hints")
+
+Callback = Callable[[set[JobId]], None]
+
+
+class _Wire(Protocol):
+    """A channel between processes; both calls may raise anything when the server is away."""
+
+    def send(self, text: str) -> None: ...
+    def receive(self) -> Iterable[str]: ...
+    def close(self) -> None: ...
+
+
+class Hints:
+    """Announces changed jobs and tells callbacks; sending and receiving happen in threads of their own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._make_wire = _wire_of(settings)
+        self._callbacks: list[Callback] = []
+        self._outbox: queue.SimpleQueue[JobId | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: dict[str, threading.Thread] = {}
+        self._closed = threading.Event()
+        self._listening: _Wire | None = None
+
+    def changed(self, *job_ids: JobId) -> None:
+        """These jobs' records were written; call after the commit."""
+        if not job_ids:
+            return
+        self._tell(set(job_ids))
+        if self._make_wire is not None:
+            for job_id in job_ids:
+                self._outbox.put(job_id)
+            self._thread("hints-send", self._send)
+
+    def listen(self, callback: Callback) -> None:
+        """Call `callback` with the ids that changed, from any thread, for changes of this and other processes."""
+        self._callbacks.append(callback)
+        if self._make_wire is not None:
+            self._thread("hints-receive", self._receive)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._closed.set()
+        self._callbacks.clear()
+        self._outbox.put(None)
+        if self._listening is not None:
+            self._listening.close()
+
+    def _tell(self, ids: set[JobId]) -> None:
+        for callback in self._callbacks:
+            callback(ids)
+
+    def _thread(self, name: str, target: Callable[[], None]) -> None:
+        if name not in self._threads:
+            with self._lock:
+                if name not in self._threads:
+                    self._threads[name] = threading.Thread(target=target, name=name, daemon=True)
+                    self._threads[name].start()
+
+    def _send(self) -> None:
+        wire: _Wire | None = None
+        while (first := self._outbox.get()) is not None:
+            ids = {first}
+            while len(ids) < _MOST_IDS and not self._outbox.empty():
+                following = self._outbox.get()
+                if following is None:
+                    return
+                ids.add(following)
+            try:
+                wire = wire or _made(self._make_wire)
+                wire.send(json.dumps(sorted(ids)))
+            except Exception as error:
+                _log.debug("a hint was lost: %r", error)
+                wire = None
+
+    def _receive(self) -> None:
+        pauses = backoff_seconds()
+        while not self._closed.is_set():
+            try:
+                self._listening = _made(self._make_wire)
+                for text in self._listening.receive():
+                    pauses = backoff_seconds()
+                    self._tell({JobId(job_id) for job_id in json.loads(text)})
+            except Exception as error:
+                _log.debug("not listening for hints at the moment: %r", error)
+            self._closed.wait(next(pauses))
+
+
+def _made(make: Callable[[], _Wire] | None) -> _Wire:
+    assert make is not None
+    return make()
+
+
+def _wire_of(settings: Settings) -> Callable[[], _Wire] | None:
+    broker = settings.broker_url
+    if broker is None:
+        return None
+    if broker.startswith(("redis://", "rediss://")):
+        return lambda: _RedisWire(broker)
+    if database_url(settings.database_url).get_backend_name() == "postgresql":
+        return lambda: _PostgresWire(settings.database_url)
+    return None
+
+
+class _RedisWire:
+    def __init__(self, url: str) -> None:
+        from redis import Redis
+
+        self._client: Any = Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3)
+        self._pubsub: Any = None
+
+    def send(self, text: str) -> None:
+        self._client.publish(CHANNEL, text)
+
+    def receive(self) -> Iterable[str]:
+        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub.subscribe(CHANNEL)
+        while self._pubsub is not None:
+            message = self._pubsub.get_message(timeout=30)
+            if message is not None:
+                yield message["data"].decode()
+            else:
+                self._pubsub.ping()  # a connection that died silently is found here
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _PostgresWire:
+    def __init__(self, url: str) -> None:
+        import psycopg
+
+        address = database_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._connection = psycopg.connect(address, autocommit=True, connect_timeout=3, keepalives_idle=10)
+
+    def send(self, text: str) -> None:
+        self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
+
+    def receive(self) -> Iterable[str]:
+        self._connection.execute(f"LISTEN {CHANNEL}")
+        for notice in self._connection.notifies():
+            yield notice.payload
+
+    def close(self) -> None:
+        self._connection.close()

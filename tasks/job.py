@@ -1,0 +1,164 @@
+"""`@job`: registers a Celery task whose runs are exact in the record table, and offers it over HTTP (section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NoReturn, overload
+
+from celery import Task
+from celery.backends.base import DisabledBackend
+from celery.exceptions import MaxRetriesExceededError, Retry
+from celery.utils.time import get_exponential_backoff_interval
+
+from celery_jobs.records.runs import Ending
+from celery_jobs.records.states import CancelMode, JobStatus
+from celery_jobs.tasks.arguments import Arguments
+from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.context import request_of
+from celery_jobs.tasks.execute import execute
+from celery_jobs.tasks.results import decode_result, encode_result
+
+
+class JobTask(Task):
+    """The Celery task class behind `@job`."""
+
+    abstract = True
+
+    coroutine: bool = False
+    arguments: Arguments
+    queue: str | None = None
+    submit_priority: int = 0
+    category: str | None = None
+    retry_on_worker_lost: bool = False
+    max_attempts: int = 3
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a job in a worker; a direct call in a program just calls the function."""
+        request = self.request
+        if request.called_directly:
+            return self.run(*args, **kwargs)
+        if request.is_eager:
+            value = self.run(*args, **kwargs)
+            return asyncio.run(value) if inspect.iscoroutine(value) else value
+        return execute(self, args, kwargs)
+
+    @property
+    def cancel_mode(self) -> CancelMode:
+        """What a cancel does to the running code."""
+        return CancelMode.interrupt if self.coroutine else CancelMode.wait
+
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: datetime | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Retry:
+        """Run again later with the arguments of the record; raises Retry, or `exc` when no retry is left."""
+        if args is not None or kwargs is not None:
+            raise TypeError("a @job retries with the arguments it was submitted with; submit a new job for other ones")
+        request = request_of(self)
+        most = self.max_retries if max_retries is None else max_retries
+        if most is not None and request.retries >= most:
+            raise exc or MaxRetriesExceededError(f"{self.name} was retried {most} times", task_args=(), task_kwargs={})
+        when = eta if eta is not None else (self.default_retry_delay if countdown is None else countdown)
+        retry = Retry(exc=exc, when=when, sig=None)
+        if throw:
+            raise retry
+        return retry
+
+    def retry_if_wanted(self, error: Exception) -> None:
+        """Celery's autoretry for coroutines: raises Retry where the task's options ask for one."""
+        wanted: tuple[type[BaseException], ...] = tuple(getattr(self, "autoretry_for", ()))
+        never: tuple[type[BaseException], ...] = tuple(getattr(self, "dont_autoretry_for", ()))
+        if not wanted or isinstance(error, Retry) or not isinstance(error, wanted) or isinstance(error, never):
+            return
+        options = dict(getattr(self, "retry_kwargs", {}))
+        if factor := getattr(self, "retry_backoff", False):
+            options["countdown"] = get_exponential_backoff_interval(
+                factor=int(max(1.0, factor)),
+                retries=request_of(self).retries,
+                maximum=int(getattr(self, "retry_backoff_max", 600)),
+                full_jitter=getattr(self, "retry_jitter", True),
+            )
+        self.retry(exc=error, **options)
+
+    def retry_ending(self, retry: Retry) -> Ending:
+        """How a run that asked for a retry ends: it waits again, and dispatch sends it when its time has come."""
+        when = retry.when
+        if isinstance(when, datetime):
+            when = (when.astimezone(UTC) - datetime.now(UTC)).total_seconds()
+        return Ending(
+            JobStatus.pending, run_in_seconds=max(float(when or 0), 0.0), retries=(request_of(self).retries or 0) + 1
+        )
+
+    def replace(self, sig: Any) -> NoReturn:
+        """Not for a job: it would go on under the same id as another task."""
+        raise TypeError("self.replace() is not possible in a @job: submit the other task as a job of its own")
+
+    def reportable(self, value: Any) -> Any:
+        """The value as Celery's result backend can store it."""
+        if value is None or isinstance(value, str | int | float | bool) or isinstance(self.backend, DisabledBackend):
+            return value
+        return decode_result(encode_result(value, max_bytes=1 << 30))
+
+
+@overload
+def job(function: Callable[..., Any], /) -> JobTask: ...
+@overload
+def job(
+    *,
+    name: str | None = None,
+    queue: str | None = None,
+    priority: int = 0,
+    category: str | None = None,
+    retry_on_worker_lost: bool = False,
+    max_attempts: int = 3,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], JobTask]: ...
+def job(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Register a plain or `async def` function as a job; the options that are not ours are Celery's.
+
+    `name` (default: module and function), `queue`, `priority` (0..100), `retry_on_worker_lost` (safe to run again after
+    its worker was lost), `max_attempts` (runs in all). ValueError for an option out of its range.
+    """
+    if function is None:
+        return lambda function: _register(function, **options)
+    return _register(function)
+
+
+def _register(
+    function: Callable[..., Any],
+    *,
+    priority: int = 0,
+    max_attempts: int = 3,
+    **options: Any,
+) -> JobTask:
+    if not 0 <= priority <= 100:
+        raise ValueError(f"priority must be between 0 and 100, not {priority}")
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
+    name = options.pop("name", None) or app.gen_task_name(function.__name__, function.__module__)
+    return app.task(
+        function,
+        base=JobTask,
+        name=name,
+        lazy=False,
+        coroutine=inspect.iscoroutinefunction(function),
+        arguments=Arguments(name, function, bound=bool(options.get("bind"))),
+        submit_priority=priority,
+        max_attempts=max_attempts,
+        **options,
+    )
+
+
+def registered() -> dict[str, JobTask]:
+    """Every `@job` that this process has imported, by name."""
+    return {name: task for name, task in sorted(app.tasks.items()) if isinstance(task, JobTask)}

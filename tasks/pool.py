@@ -1,0 +1,118 @@
+"""The thread pool that can grow, for coroutine tasks and plain ones that wait.
+
+Its threads are daemons: Python has no way to stop a running thread, and one that will not end must not hold the process
+for ever (a worker's warm shutdown still waits for it, by asking the pool to stop).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from celery.concurrency.base import BasePool, apply_target
+from celery.concurrency.thread import ApplyResult
+
+MOST_THREADS = 1_000
+
+_Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class _Slots:
+    """Threads that take work from one queue, started as work comes, up to a number that may change."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Run it in a free thread, or in the next one that is."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._work.put((future, function, args))
+            if self._idle < self._work.qsize() and len(self._threads) < self.limit:
+                thread = threading.Thread(target=self._run, name=f"slot-{len(self._threads) + 1}", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+        return future
+
+    def stop(self, wait: bool) -> None:
+        """Take nothing more; wait for what runs."""
+        with self._lock:
+            threads = list(self._threads)
+            for _ in threads:
+                self._work.put(None)
+        for thread in threads if wait else []:
+            thread.join()
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._lock:
+                if len(self._threads) > self.limit:
+                    self._threads.discard(me)
+                    return
+                self._idle += 1
+            work = self._work.get()
+            with self._lock:
+                self._idle -= 1
+            if work is None:
+                self._threads.discard(me)
+                return
+            future, function, args = work
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+
+
+class GrowingThreadPool(BasePool):
+    """A Celery thread pool with `grow` and `shrink`, which the stock one lacks."""
+
+    limit: int
+    body_can_be_buffer = True
+    signal_safe = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._slots = _Slots(self.limit)
+
+    def grow(self, n: int = 1) -> None:
+        """More slots, at once."""
+        self._resize(min(self.limit + n, MOST_THREADS))
+
+    def shrink(self, n: int = 1) -> None:
+        """Fewer slots; running jobs finish first."""
+        self._resize(max(self.limit - n, 1))
+
+    def _resize(self, slots: int) -> None:
+        self.limit = self._slots.limit = slots
+
+    def on_stop(self) -> None:
+        """Warm shutdown: every running job ends first."""
+        self._slots.stop(wait=True)
+        super().on_stop()
+
+    def on_terminate(self) -> None:
+        """Cold shutdown: running threads end with the process."""
+        self._slots.stop(wait=False)
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Callable[..., Any] | None = None,
+        **_: Any,
+    ) -> ApplyResult:
+        """Run one message in a slot."""
+        return ApplyResult(self._slots.submit(apply_target, target, args, kwargs, callback, accept_callback))
+
+    def _get_info(self) -> dict[str, Any]:
+        return super()._get_info() | {"max-concurrency": self.limit}

@@ -1,0 +1,70 @@
+"""What this process is: its settings, its store, whom it runs jobs as, and where it announces changes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from celery_jobs.records.runs import Runner
+from celery_jobs.records.settings import Settings, load_settings
+from celery_jobs.records.store import Store
+from celery_jobs.tasks.hints import Hints
+
+
+@dataclass
+class Process:
+    """One per operating system process; a forked child makes its own from its parent's."""
+
+    settings: Settings
+    store: Store
+    hints: Hints
+    worker: str = ""
+    incarnation: str = ""  # empty in a process that runs no jobs
+    forks: bool = False  # True in the children of a prefork worker
+    pid: int = field(default_factory=os.getpid)
+
+    @property
+    def runner(self) -> Runner:
+        """As whom this process claims jobs."""
+        return Runner(self.worker, self.incarnation, self.pid)
+
+
+_current: Process | None = None
+# a forked child must not close its parent's connections, so it keeps them unused
+_parents: list[Process] = []
+
+
+def current() -> Process:
+    """This process; made from the environment where nothing has started one (a script that submits)."""
+    if _current is None:
+        settings = load_settings()
+        become(Process(settings, Store(settings.database_url), Hints(settings)))
+    assert _current is not None
+    return _current
+
+
+def started() -> bool:
+    """True when this process is part of the service, so that `current()` costs nothing."""
+    return _current is not None
+
+
+def become(process: Process | None) -> None:
+    """Make `process` the current one; None when its service has ended."""
+    global _current
+    _current = process
+
+
+def become_child() -> Process:
+    """In a forked child: connections and threads of its own, the same worker."""
+    parent = current()
+    _parents.append(parent)
+    child = Process(
+        settings=parent.settings,
+        store=Store(parent.settings.database_url, pool_size=2),
+        hints=Hints(parent.settings),
+        worker=parent.worker,
+        incarnation=parent.incarnation,
+        forks=True,
+    )
+    become(child)
+    return child

@@ -1,0 +1,67 @@
+"""Progress reports: a tight loop costs nothing, since one thread per process stores only the newest value of each job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+from pydantic_core import to_json
+
+from celery_jobs.records import runs
+from celery_jobs.records.runs import Claim
+from celery_jobs.tasks import process
+from celery_jobs.records.text import clean
+
+STORE_EVERY_SECONDS = 0.1
+_log = logging.getLogger("celery_jobs.progress")
+
+
+class ProgressWriter:
+    """Stores the newest progress of each running job, off the threads and loops where jobs run."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[Claim, str]] = {}
+        self._lock = threading.Lock()
+        self._some = threading.Event()
+        self._pid = 0
+
+    def put(self, claim: Claim, current: float | None, total: float | None, message: str | None) -> None:
+        """Replace what is to be stored for this run."""
+        values: dict[str, Any] = {"current": current, "total": total, "message": message and clean(str(message)[:1000])}
+        with self._lock:
+            self._newest[claim.token] = (claim, to_json(values, inf_nan_mode="null").decode())
+            if self._pid != os.getpid():  # threads do not survive a fork
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name="progress", daemon=True).start()
+        self._some.set()
+
+    def flush(self, claim: Claim) -> None:
+        """Store what is waiting for a run that is about to end."""
+        with self._lock:
+            waiting = self._newest.pop(claim.token, None)
+        if waiting is not None:
+            self._store(*waiting)
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._some.wait()
+            self._some.clear()
+            with self._lock:
+                newest, self._newest = self._newest, {}
+            for claim, text in newest.values():
+                self._store(claim, text)
+            pause.wait(STORE_EVERY_SECONDS)
+
+    def _store(self, claim: Claim, text: str) -> None:
+        here = process.current()
+        try:
+            if runs.progress(here.store, claim, text):
+                here.hints.changed(claim.job_id)
+        except Exception as error:
+            _log.debug("a progress report was dropped: %r", error)
+
+
+progress_writer = ProgressWriter()

@@ -1,0 +1,78 @@
+"""Publishing messages: one held producer, bounded times, never on an event loop."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from celery_jobs.records.admission import Outgoing
+from celery_jobs.records.ids import JobId
+from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.execute import ATTEMPT_HEADER
+
+_log = logging.getLogger("celery_jobs.publish")
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+
+
+class Publisher:
+    """Sends the messages of admitted jobs; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._producer: Any = None
+        # without a result backend there is nothing to store, and Celery then spares both sides the work
+        self._ignore_result = not app.conf.result_backend
+
+    def publish(self, batch: Sequence[Outgoing]) -> list[JobId]:
+        """Send the messages in their order; the ids that the broker did not take."""
+        for number, job in enumerate(batch):
+            try:
+                self._send(job)
+            except Exception as error:
+                _log.warning("the broker does not take messages: %r", error)
+                self.close()
+                return [waiting.id for waiting in batch[number:]]
+        return []
+
+    def backlog(self, queue: str) -> int | None:
+        """How many messages lie in a queue; None when the broker does not say."""
+        try:
+            with self._open().channel() as channel:
+                return int(channel.queue_declare(queue=queue, passive=True).message_count)
+        except Exception:
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """Drop the connection; the next publish opens another."""
+        connection, self._connection, self._producer = self._connection, None, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception as error:
+                _log.debug("closing a broken broker connection: %r", error)
+
+    def _open(self) -> Any:
+        if self._connection is None:
+            self._connection = app.connection_for_write(connect_timeout=CONNECT_TIMEOUT_SECONDS)
+            self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_TIMEOUT_SECONDS)
+            self._producer = app.amqp.Producer(self._connection, auto_declare=False)
+        return self._connection
+
+    def _send(self, job: Outgoing) -> None:
+        self._open()
+        app.send_task(
+            job.task,
+            args=json.loads(job.args),
+            kwargs=json.loads(job.kwargs),
+            task_id=job.celery_id,
+            queue=job.queue,
+            retries=job.retries,
+            producer=self._producer,
+            retry=False,
+            ignore_result=self._ignore_result,
+            headers={ATTEMPT_HEADER: job.attempt},
+        )

@@ -1,0 +1,98 @@
+"""Wiring only: which Celery signal calls what."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from celery import bootsteps, signals
+
+from celery_jobs.records import workers
+from celery_jobs.records.ids import job_id_of
+from celery_jobs.records.runs import undispatch
+from celery_jobs.records.settings import load_settings
+from celery_jobs.tasks import process
+from celery_jobs.tasks.active import active_runs
+from celery_jobs.tasks.agent import Agent
+from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.control import LOOK_SIGNAL
+from celery_jobs.tasks.execute import ATTEMPT_HEADER
+from celery_jobs.tasks.failures import error_line
+from celery_jobs.tasks.job import JobTask
+
+
+class JobsStep(bootsteps.StartStopStep):
+    """Starts the agent between the pool and the consumer."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **_: Any) -> None:
+        # the default action of this signal would end a child that has not installed its handler yet
+        if _in_main_thread():
+            signal.signal(LOOK_SIGNAL, lambda *_: None)
+        worker.celery_jobs_agent = self.agent = Agent(worker, load_settings())
+
+    def start(self, parent: Any) -> None:
+        """The pool is up."""
+        self.agent.start()
+
+    def stop(self, parent: Any) -> None:
+        """The consumer has stopped; jobs may still run."""
+        self.agent.stopping()
+
+    def terminate(self, parent: Any) -> None:
+        """Cold shutdown."""
+        self.agent.stopping()
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def worker_ended(sender: Any = None, **_: Any) -> None:
+    """The pool has ended as well."""
+    agent: Agent | None = getattr(sender, "celery_jobs_agent", None)
+    if agent is not None:
+        agent.stop()
+
+
+def child_started(**_: Any) -> None:
+    """A pool process begins: connections and threads of its own."""
+    process.become_child()
+    active_runs.forget()
+    signal.signal(LOOK_SIGNAL, lambda *_: active_runs.look_now())
+
+
+def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None, **_: Any) -> None:
+    """The main process reports what its child no longer can: a hard time limit, or its sudden end."""
+    here = process.current()
+    if not here.incarnation or here.forks or not isinstance(sender, JobTask):
+        return
+    from celery.worker import state as worker_state
+
+    request = worker_state.requests.get(task_id)
+    pid = getattr(request, "worker_pid", None)
+    job_id = job_id_of(task_id)
+    if pid is None or type(exception).__name__ == "WorkerLostError":
+        attempt = request.request_dict.get(ATTEMPT_HEADER) if request is not None else None
+        if attempt is not None:  # ended before its claim: the job waits again
+            undispatch(here.store, job_id, attempt)
+        return  # a claimed run of a child that is gone is closed by the look at the children
+    if here.store.write(workers.close_run, job_id, here.incarnation, pid, error_line(exception), None):
+        here.hints.changed(job_id)
+
+
+WIRING = {
+    signals.worker_process_init: child_started,
+    signals.worker_shutdown: worker_ended,
+    signals.task_failure: failed_in_main,
+}
+
+
+def connect() -> None:
+    """Wire the signals and the worker step, once per process."""
+    for wired, receiver in WIRING.items():
+        wired.connect(receiver, weak=False, dispatch_uid=f"celery_jobs.{receiver.__name__}")
+    app.steps["worker"].add(JobsStep)

@@ -1,0 +1,66 @@
+"""Group commit: concurrent submits of a process share a transaction (contract, section 3).
+
+While one commit runs, what arrives gathers; the next commit takes it all. Each answer goes out after its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from celery_jobs.records import submit
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.store import AsyncStore
+from celery_jobs.records.submit import NewJob, Submitted
+
+_MOST_PER_COMMIT = 500
+
+
+class GroupSubmit:
+    """Inserts jobs for one event loop."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._waiting: list[tuple[NewJob, asyncio.Future[Submitted]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def submit(self, job: NewJob) -> Submitted:
+        """The job's id once its record is on disk; IdempotencyKeyReused, DatabaseUnavailable."""
+        answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, answer))
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        return await answer
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:_MOST_PER_COMMIT], self._waiting[_MOST_PER_COMMIT:]
+            batch = [(job, answer) for job, answer in batch if not answer.done()]  # some callers gave up
+            if batch:
+                await self._commit(batch)
+
+    async def _commit(self, batch: Sequence[tuple[NewJob, asyncio.Future[Submitted]]]) -> None:
+        try:
+            outcomes = await self._store.write(submit.insert_batch, [job for job, _ in batch])
+        except DatabaseUnavailable as error:
+            _resolve(batch, [error] * len(batch))
+        except Exception as error:
+            if len(batch) == 1:
+                _resolve(batch, [error])
+                return
+            for member in batch:  # one bad member must not fail the others
+                await self._commit([member])
+        else:
+            _resolve(batch, outcomes)
+
+
+def _resolve(
+    batch: Sequence[tuple[NewJob, asyncio.Future[Submitted]]], outcomes: Sequence[Submitted | Exception]
+) -> None:
+    for (_job, answer), outcome in zip(batch, outcomes, strict=True):
+        if answer.done():
+            continue
+        if isinstance(outcome, Exception):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)

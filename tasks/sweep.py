@@ -1,0 +1,85 @@
+"""Sweeping: dead workers, lost messages, expired and deleted jobs. Runs in every API and worker process; safe at once.
+
+It judges workers only after a full timeout of gap-free contact with the database, also after its own start: in an
+outage nobody could renew a lease, and a process that was paused saw nobody renew one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from celery_jobs.records import admission, cancel, workers
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.store import Store
+from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.hints import Hints
+
+SWEEPS_PER_TIMEOUT = 10
+# a deleted job's own message arrives within this time or never; messages that others published may come later
+KEEP_DELETED_SECONDS = 3_600.0
+KEEP_DELETED_FOREIGN_SECONDS = 2 * 86_400.0
+
+_log = logging.getLogger("celery_jobs.sweep")
+
+
+class Sweeper:
+    """One per process."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, hints: Hints, timeout_seconds: float) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._hints = hints
+        self._timeout = timeout_seconds
+        self._in_contact_since: float | None = None
+        self._last_contact = 0.0
+        self._duty = Duty("sweep", self._sweep, timeout_seconds / SWEEPS_PER_TIMEOUT)
+
+    def start(self) -> None:
+        """Begin to sweep."""
+        self._duty.start()
+
+    def stop(self) -> None:
+        """End after the sweep under way."""
+        self._duty.stop()
+
+    def may_judge(self) -> bool:
+        """True after a full timeout without a gap in the contact with the database."""
+        clock = time.monotonic()
+        if self._in_contact_since is None or clock - self._last_contact > self._timeout / 4:
+            self._in_contact_since = clock
+        self._last_contact = clock
+        return clock - self._in_contact_since >= self._timeout
+
+    def _sweep(self) -> None:
+        try:
+            gone = self._store.read(workers.lapsed)
+        except DatabaseUnavailable:
+            self._in_contact_since = None
+            raise
+        if self.may_judge():
+            self._bury(gone)
+        expired = self._store.write(cancel.expire)
+        self._hints.changed(*expired)
+        self._send_again()
+        self._store.write(cancel.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
+
+    def _bury(self, gone: list[str]) -> None:
+        closed = [job_id for incarnation in gone for job_id in self._store.write(workers.bury, incarnation)]
+        closed += self._store.write(workers.close_orphans)
+        if closed:
+            _log.warning("ended %d jobs whose workers are gone", len(closed))
+            self._hints.changed(*closed)
+            self._dispatcher.wake()
+
+    def _send_again(self) -> None:
+        """Publish again what was handed over and does not start: its message may be lost."""
+        for job, waited in self._store.read(admission.overdue, self._timeout / 2):
+            if waited >= 4 * self._timeout or self._dispatcher.backlog(job.queue) == 0:
+                lost = True
+            else:
+                lost = self._store.read(admission.overtaken, job)
+            if lost:
+                _log.info("job %s was handed over %.0f s ago and did not start: published again", job.id, waited)
+                self._dispatcher.republish(job)

@@ -1,0 +1,1 @@
+"""What tests lean on: private servers, real processes, and waiting for facts."""

@@ -1,0 +1,81 @@
+"""Every folder of the house is in the wheel under its name, and the bare install is the SDK."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("api", "tasks", "records", "client", "migrations")
+DATA = (".html", ".css", ".js", ".svg", ".ico", ".mako", ".ini", ".json", ".typed")
+
+
+def shipped_files() -> set[str]:
+    """What the folders hold, under the names that it must have in the wheel."""
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*") if file.is_file()]
+    wanted = [file for file in files if file.suffix in (".py", *DATA) or file.name in DATA]
+    return {f"celery_jobs/{file.relative_to(ROOT).as_posix()}" for file in wanted if "__pycache__" not in file.parts}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Built from a copy, without a network: the build must leave nothing in the checkout."""
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
+    for name in [*ROOMS, "setup.py", "pyproject.toml", "LICENSE"]:
+        subprocess.run(["cp", "-R", ROOT / name, source], check=True)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, source]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return zipfile.ZipFile(next(built.glob("*.whl")))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    """The wheel's METADATA."""
+    return Parser().parsestr(wheel.read("celery_jobs-0.1.0.dist-info/METADATA").decode())
+
+
+def test_wheel_holds_every_file_of_the_house(wheel: zipfile.ZipFile) -> None:
+    assert shipped_files() - set(wheel.namelist()) == set()
+
+
+def test_wheel_holds_nothing_beside_celery_jobs(wheel: zipfile.ZipFile) -> None:
+    assert {name.split("/")[0] for name in wheel.namelist()} == {"celery_jobs", "celery_jobs-0.1.0.dist-info"}
+
+
+def test_celery_jobs_is_a_namespace_that_nobody_owns(wheel: zipfile.ZipFile) -> None:
+    assert "celery_jobs/__init__.py" not in wheel.namelist()
+
+
+def test_wheel_has_license_and_command(wheel: zipfile.ZipFile, metadata: Message) -> None:
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert "celery_jobs-0.1.0.dist-info/licenses/LICENSE" in wheel.namelist()
+    commands = wheel.read("celery_jobs-0.1.0.dist-info/entry_points.txt").decode()
+    assert "celery-jobs = celery_jobs.api.cli:main" in commands
+
+
+def test_bare_install_needs_httpx_and_pydantic_only(metadata: Message) -> None:
+    needed = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
+    assert {each.name for each in needed if each.marker is None} == {"httpx", "pydantic"}
+
+
+def test_sdk_loads_nothing_of_the_server() -> None:
+    server = "{'alembic', 'celery', 'fastapi', 'kombu', 'sqlalchemy', 'starlette'}"
+    code = f"import sys, celery_jobs.client; print(sorted({server} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_dependency_is_pinned_by_plain_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert all([spec.operator for spec in pin.specifier] == ["=="] and pin.url is None for pin in pins)
+    pinned = {pin.name.lower().replace("_", "-") for pin in pins} | {"celery-jobs"}
+    assert {Requirement(text).name.lower().replace("_", "-") for text in requires("celery-jobs") or []} <= pinned
