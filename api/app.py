@@ -11,10 +11,5 @@ from celery_jobs.records.settings import Settings, load_settings
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The app that `celery-jobs` serves; settings come from the environment unless given."""
     settings = settings or load_settings()
-    timeout = settings.shutdown_timeout_seconds
     builder = BaseServiceBuilder(info=ServiceInfo(id="celery-jobs", display_name="Jobs"), settings=settings)
-    if timeout is None:
-        builder.with_jobs(max_concurrency=settings.max_concurrency)
-    else:
-        builder.with_jobs(max_concurrency=settings.max_concurrency, shutdown_timeout=timeout)
-    return builder.with_health().build()
+    return builder.with_jobs().with_health().build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -120,11 +120,11 @@ class BaseServiceBuilder:
         )
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+    async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if self._job_options is not None:
                 scheduler = self._create_scheduler(self._job_options)
-                await stack.enter_async_context(lifespan.run_jobs(app, scheduler, self._job_options.shutdown_timeout))
+                await stack.enter_async_context(lifespan.run_jobs(app, scheduler))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
             yield
 

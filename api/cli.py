@@ -58,9 +58,9 @@ def up(
 
     settings = _settings(host, port, insecure, JOBS_DATA_DIR=data_dir, JOBS_CONCURRENCY=concurrency)
     listener = serve.listen(settings)
-    _migrate_own_file(settings)
     if settings.embedded:
         raise typer.Exit(serve.run(settings, listener))
+    _migrate_own_file(settings)
     raise typer.Exit(together.run(settings, listener))
 
 
@@ -83,7 +83,8 @@ def api(
             "Set CELERY_BROKER_URL, or leave --workers at 1."
         )
     listener = serve.listen(settings) if fd is None else serve.inherit(fd)
-    _migrate_own_file(settings) if settings.embedded else migrate.check(settings)
+    if not settings.embedded:
+        migrate.check(settings)
     raise typer.Exit(serve.run(settings, listener, workers))
 
 
@@ -124,7 +125,8 @@ def main() -> None:
     except SettingsError as error:
         _give_up(str(error), CANNOT_START)
     except DatabaseUnavailable as error:
-        _give_up(f"The database cannot be reached ({error.reason}); start it, or set DATABASE_URL to another one.", 1)
+        reason = " ".join(error.reason.split())
+        _give_up(f"The database cannot be reached ({reason}). Start it, or set DATABASE_URL to another one.", 1)
 
 
 def _settings(host: str | None, port: int | None, insecure: bool, **options: object) -> Settings:

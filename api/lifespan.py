@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from celery_jobs.api.health import HealthWatch
 from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
-from celery_jobs.records.errors import SettingsError
+from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
 Hook = Callable[[FastAPI], Awaitable[None]]
@@ -27,15 +27,15 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.asynccontextmanager
-async def run_jobs(app: FastAPI, scheduler: CeleryScheduler, shutdown_timeout: float | None) -> AsyncIterator[None]:
+async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[None]:
     """Scheduler, feed and hub; at the end streams close first, then the scheduler drains, then the database goes."""
     hub = Hub()
     app.state.scheduler, app.state.hub = scheduler, hub
     app.state.health = HealthWatch(scheduler.health)
     try:
         await scheduler.start()
-    except SettingsError as error:
-        app.state.startup_failure = str(error)
+    except (SettingsError, DatabaseUnavailable) as error:
+        app.state.startup_failure = error
         raise
     feed = asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed")
     try:
@@ -45,11 +45,11 @@ async def run_jobs(app: FastAPI, scheduler: CeleryScheduler, shutdown_timeout: f
         hub.close()
         feed.cancel()
         await asyncio.wait({feed})
-        await scheduler.shutdown(shutdown_timeout)
+        await scheduler.shutdown()
 
 
 @contextlib.asynccontextmanager
-async def run_hooks(app: FastAPI, startup: Sequence[Hook], shutdown: Sequence[Hook]) -> AsyncIterator[None]:
+async def run_hooks(app: FastAPI, startup: Sequence[Hook], shutdown: Sequence[Hook]) -> AsyncGenerator[None]:
     """The hooks of the builder's user; those at the end run while the scheduler still works, in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
         for hook in reversed(shutdown):
@@ -60,7 +60,7 @@ async def run_hooks(app: FastAPI, startup: Sequence[Hook], shutdown: Sequence[Ho
 
 
 class PlainStartupFailure:
-    """Tells the server why the service cannot start in the words of the SettingsError, without a traceback."""
+    """Tells the server in plain words why the service cannot start, without a traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -74,14 +74,14 @@ class PlainStartupFailure:
         async def plain(message: Message) -> None:
             reason = getattr(scope["app"].state, "startup_failure", None)
             if reason is not None and message["type"] == "lifespan.startup.failed":
-                message = {**message, "message": reason}
+                message = {**message, "message": str(reason)}
             await send(message)
 
         await self.app(scope, receive, plain)
 
 
 @contextlib.contextmanager
-def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Iterator[None]:
+def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
     """Hear SIGTERM and SIGINT before the server does: it waits for open streams before it ends the lifespan."""
     if threading.current_thread() is not threading.main_thread():
         yield

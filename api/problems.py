@@ -132,7 +132,7 @@ async def domain_problem(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = str(getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS))
     faults: Sequence[Mapping[str, Any]] = ()
     if isinstance(error, errors.ArgumentsInvalid):
-        faults = [{**each, "loc": ["body", *each.get("loc", ())]} for each in error.errors]
+        faults = error.errors
     elif isinstance(error, errors.IdempotencyKeyReused):
         faults = [fault(("header", "Idempotency-Key"), str(error))]
     elif isinstance(error, errors.InvalidLimit):

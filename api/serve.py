@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from celery_jobs.records.errors import SettingsError
+from celery_jobs.records.errors import JobsError, SettingsError
 from celery_jobs.records.settings import Settings
 
 CANNOT_START: Final = 2
@@ -67,14 +68,22 @@ def _run_here(settings: Settings, listener: socket.socket) -> int:
     from celery_jobs.api.app import create_app
 
     app = create_app(settings)
+
+    def failure() -> JobsError | None:
+        return getattr(app.state, "startup_failure", None)
+
     server = _Server(_config(app))
+    logging.getLogger("uvicorn.error").addFilter(lambda _record: failure() is None)  # the command says it itself
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
         return 0
-    if server.started:
-        return 0
-    return CANNOT_START if getattr(app.state, "startup_failure", None) else 1
+    except SystemExit as end:
+        error = failure()
+        if error is not None:
+            raise error from None
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
 
 
 def _config(app: Any, **options: Any) -> uvicorn.Config:

@@ -84,7 +84,9 @@ _QUEUES_WITH_WORK = select(queues.c.name).where(
     queues.c.paused.is_(False), exists(select(_c.seq).where(_c.queue == queues.c.name, _WAITING))
 )
 _LOCK = (
-    select(queues.c.paused, limit_column().label("limit")).where(queues.c.name == bindparam("queue_name")).with_for_update()
+    select(queues.c.paused, limit_column().label("limit"))
+    .where(queues.c.name == bindparam("queue_name"))
+    .with_for_update()
 )
 _COUNT = select(func.count().label("active"), func.count(case((_HANDED_OVER, 1))).label("handed_over")).where(
     _c.queue == bindparam("queue_name"), _ACTIVE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from celery_jobs.records import admission
@@ -13,7 +13,7 @@ from celery_jobs.records.clock import now
 from celery_jobs.records.errors import InvalidLimit, QueueNotFound
 from celery_jobs.records.record import QueueView
 from celery_jobs.records.states import UNFINISHED, JobStatus
-from celery_jobs.records.tables import jobs, queues, workers
+from celery_jobs.records.tables import jobs, queues, status_in, workers
 
 
 class Unset:
@@ -37,6 +37,15 @@ def ensure(connection: Connection, names: Iterable[str]) -> None:
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     for name in sorted(set(names)):
         connection.execute(insert(queues).values(name=name).on_conflict_do_nothing())
+
+
+def ensure_named(connection: Connection) -> list[str]:
+    """A row for each queue that only a waiting job names, which would otherwise wait for ever; their names."""
+    known = exists(select(queues.c.name).where(queues.c.name == jobs.c.queue))
+    query = select(jobs.c.queue).where(status_in(JobStatus.pending), jobs.c.queue.is_not(None), ~known).distinct()
+    missing = sorted(row.queue for row in connection.execute(query))
+    ensure(connection, missing)
+    return missing
 
 
 def set_start_limit(connection: Connection, name: str, limit: int | None) -> None:
@@ -99,9 +108,7 @@ def views(connection: Connection, name: str | None = None) -> list[QueueView]:
 
 
 def _counts(connection: Connection, name: str | None) -> dict[tuple[str, JobStatus], int]:
-    query = select(jobs.c.queue, jobs.c.status, func.count().label("number")).where(
-        jobs.c.status.in_([str(status) for status in UNFINISHED])
-    )
+    query = select(jobs.c.queue, jobs.c.status, func.count().label("number")).where(status_in(*sorted(UNFINISHED)))
     if name is not None:
         query = query.where(jobs.c.queue == name)
     rows = connection.execute(query.group_by(jobs.c.queue, jobs.c.status))

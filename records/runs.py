@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Update, bindparam, case, exists, null, or_, select, update
+from sqlalchemy import ColumnElement, Integer, Update, bindparam, case, exists, func, null, or_, select, update
 
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
@@ -114,7 +114,7 @@ def _finish(to: JobStatus) -> Update:
     values: dict[str, Any]
     if to is _S.pending:
         again_at = case((running, from_now(bindparam("run_in_seconds"))), else_=_c.run_at)
-        values = {"run_at": again_at, "retries": bindparam("new_retries")}
+        values = {"run_at": again_at, "retries": func.coalesce(bindparam("new_retries", type_=Integer), _c.retries)}
     elif to is _S.canceled:
         values = {"error": bindparam("new_error")}
     else:
@@ -211,16 +211,18 @@ def own_runs(store: Store, incarnation: str, pid: int | None = None) -> list[Own
 
 _TAKE_BACK = (
     update(jobs)
-    .where(
-        _c.id == bindparam("job_id"),
-        _c.attempt == bindparam("expected_attempt"),
-        _c.status == str(_S.pending),
-        _c.dispatched_at.is_not(None),
-    )
+    .where(_c.id == bindparam("job_id"), _c.status == str(_S.pending), _c.dispatched_at.is_not(None))
     .values(dispatched_at=null(), version=_c.version + 1)
 )
+_TAKE_ATTEMPT_BACK = _TAKE_BACK.where(_c.attempt == bindparam("expected_attempt"))
 
 
-def undispatch(store: Store, job_id: JobId, attempt: int) -> None:
-    """Take a job that was handed over but not started back into the queue: its message is known to be lost."""
-    store.one(_TAKE_BACK, {"job_id": job_id, "expected_attempt": attempt})
+def undispatch(store: Store, job_id: JobId, attempt: int | None = None) -> None:
+    """Take a job that was handed over but not started back into the queue: its message is known to be lost.
+
+    `attempt` is the one that the message was for; None where the message is gone, and then whichever waits is sent again.
+    """
+    if attempt is None:
+        store.one(_TAKE_BACK, {"job_id": job_id})
+    else:
+        store.one(_TAKE_ATTEMPT_BACK, {"job_id": job_id, "expected_attempt": attempt})

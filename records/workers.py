@@ -163,18 +163,14 @@ def close_stranger(connection: Connection, job_id: JobId, token: str) -> list[Jo
     )
 
 
-def close_run(
-    connection: Connection, job_id: JobId, incarnation: str, pid: int, error: str, traceback: str | None
-) -> bool:
-    """End a run whose process was ended from outside, with the reason that the main process knows."""
+def close_run(connection: Connection, job_id: JobId, incarnation: str, error: str) -> bool:
+    """End a run of this worker that its main process is ending, with the reason that only the main process knows."""
+    running = _c.status == str(_S.running)
     statement = move(
         {_S.running: _S.failed, _S.canceling: _S.canceled},
         _c.id == job_id,
         _c.worker_incarnation == incarnation,
-        _c.worker_pid == pid,  # the job may run again meanwhile, in another process
-        error=_if_running(_c.error, error),
-        error_traceback=_if_running(_c.error_traceback, traceback),
-        claim_token=null(),
+        error=case((running, error), else_=_c.error),
     )
     return connection.execute(statement).rowcount == 1
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
+import threading
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +29,7 @@ from celery_jobs.tasks.sweep import Sweeper
 from celery_jobs.tasks.wake import wake_after_each_job
 
 CHILDREN_LOOK_SECONDS = 1.0
+UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up in
 _log = logging.getLogger("celery_jobs.agent")
 
 
@@ -50,7 +54,9 @@ class Agent:
         row = self._row()
         try:
             self._store.write(queues.ensure, row.queues)
-            self._store.write(queues.set_start_limit, self._here.settings.default_queue, self._here.settings.max_concurrency)
+            self._store.write(
+                queues.set_start_limit, self._here.settings.default_queue, self._here.settings.max_concurrency
+            )
         except Exception as error:
             _log.warning("the queues could not be recorded yet: %s", error)
         timeout = self._here.settings.worker_timeout_seconds
@@ -66,6 +72,20 @@ class Agent:
         """A warm shutdown has begun; running jobs finish, and the lease is renewed until they have."""
         if self._heartbeat is not None:
             self._heartbeat.stopping()
+        patience = self._here.settings.shutdown_timeout_seconds
+        if patience is not None:  # otherwise as long as they take, as Celery does
+            timer = threading.Timer(patience, self._cut_off)
+            timer.daemon = True
+            timer.start()
+
+    def _cut_off(self) -> None:
+        """The time is up: the record says so first, then every process ends the runs that are no longer its own."""
+        closed = self._store.write_for(5.0, workers.cancel_for_shutdown, self._here.incarnation)
+        self._here.hints.changed(*closed)
+        self._everybody_looks()
+        if not self._forks():
+            time.sleep(UNWIND_SECONDS)
+            self._worker.pool.abandon()
 
     def stop(self) -> None:
         """Every job of this worker has ended."""
@@ -101,9 +121,13 @@ class Agent:
 
     def _was_buried(self) -> None:
         """The record gave this worker's jobs away while it was silent: every process drops the runs it lost."""
+        self._everybody_looks()
+
+    def _everybody_looks(self) -> None:
         active_runs.look_now()
-        for pid in {row.pid for row in self._pool_processes()}:
-            os.kill(pid, LOOK_SIGNAL)
+        for child in self._pool_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, LOOK_SIGNAL)
 
     def _pool_processes(self) -> list[Any]:
         return list(getattr(getattr(self._worker.pool, "_pool", None), "_pool", None) or ()) if self._forks() else []

@@ -32,7 +32,9 @@ class Arguments:
                 default = ... if parameter.default is parameter.empty else parameter.default
                 fields[parameter.name] = (self._hint(parameter), default)
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        config = ConfigDict(extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True, protected_namespaces=())
+        config = ConfigDict(
+            extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True, protected_namespaces=()
+        )
         self.model: type[BaseModel] = create_model(name.rsplit(".", 1)[-1], __config__=config, **fields)
         self._typed = any(not _is_json(self._hints.get(p.name, p.empty)) for p in parameters)
 
@@ -49,7 +51,9 @@ class Arguments:
         try:
             values = from_json(body, allow_inf_nan=False)
         except ValueError as error:
-            raise ArgumentsInvalid(self.name, [{"loc": ["body"], "msg": f"not valid JSON: {error}", "type": "json_invalid"}]) from None
+            raise ArgumentsInvalid(
+                self.name, [{"loc": ["body"], "msg": f"not valid JSON: {error}", "type": "json_invalid"}]
+            ) from None
         if not isinstance(values, dict):
             fault = {"loc": ["body"], "msg": "the body must be a JSON object of keyword arguments", "type": "dict_type"}
             raise ArgumentsInvalid(self.name, [fault])
@@ -82,7 +86,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _is_json(hint: Any) -> bool:
-    return hint in _JSON_TYPES or typing.get_origin(hint) in (dict, list) and all(_is_json(a) for a in typing.get_args(hint))
+    return hint in _JSON_TYPES or (
+        typing.get_origin(hint) in (dict, list) and all(_is_json(a) for a in typing.get_args(hint))
+    )
 
 
 def _faults(error: ValidationError) -> list[dict[str, Any]]:

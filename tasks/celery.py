@@ -6,10 +6,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from celery import Celery
+from celery.concurrency import ALIASES
 from celery.signals import celeryd_init
 
 from celery_jobs.records.errors import SettingsError
@@ -20,7 +22,7 @@ from celery_jobs.tasks import defaults
 def _deployment() -> ModuleType | None:
     """The `celeryconfig.py` of the working directory (or CELERY_CONFIG_MODULE), where there is one."""
     name = os.environ.get("CELERY_CONFIG_MODULE") or "celeryconfig"
-    folder = os.getcwd()
+    folder = str(Path.cwd())
     sys.path.insert(0, folder)  # as Celery's own loader does: the working directory first
     try:
         if importlib.util.find_spec(name) is None:
@@ -47,11 +49,14 @@ def _is_setting(name: str) -> bool:
 
 app: Any = _configured(Celery("celery_jobs", set_as_current=False))
 
+# `-P threads` is the pool that can grow and whose threads never hold a process that must end
+ALIASES["threads"] = "celery_jobs.tasks.pool:GrowingThreadPool"
+
 
 def use_embedded_broker() -> None:
     """Point the app at the broker inside this process; the default polling of a second is ruinous."""
     app.conf.update(
-        broker_url="memory://",
+        broker_url="memory://localhost/",
         broker_transport_options={"polling_interval": 0.02},
         worker_disable_prefetch=False,
         task_acks_late=True,  # with early ack it holds a second message for each slot
@@ -61,7 +66,7 @@ def use_embedded_broker() -> None:
 def import_tasks(settings: Settings) -> None:
     """Import the example task and the modules of JOBS_IMPORTS; SettingsError names one that cannot be imported."""
     importlib.import_module("celery_jobs.tasks.compute")
-    folder = os.getcwd()
+    folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     for name in settings.imports:

@@ -38,5 +38,5 @@ def _children(pool: Any) -> set[int]:
 
 
 def ask_to_look(ids: list[str], worker: str | None) -> None:
-    """Send the hint to one worker, or to all where it is not known who runs the jobs; raises when the broker is away."""
+    """Send the hint to one worker, or to all where nobody is known to run the jobs; raises when the broker is away."""
     app.control.broadcast(LOOK, arguments={"ids": ids}, destination=[worker] if worker else None)

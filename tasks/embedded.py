@@ -20,7 +20,6 @@ from celery.worker import state as worker_state
 
 from celery_jobs.records import admission, workers
 from celery_jobs.records.workers import WorkerRow
-from celery_jobs.tasks import process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.dispatch import Dispatcher
@@ -31,7 +30,7 @@ from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.wake import wake_after_each_job
 
 DEFAULT_SLOTS = 32
-_UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up
+_UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up in
 _log = logging.getLogger("celery_jobs.embedded")
 
 
@@ -96,14 +95,10 @@ class EmbeddedWorker:
             return
         self._heartbeat.stopping()
         worker_state.should_stop = os.EX_OK
-        self._wake_consumer()
-        deadline = time.monotonic() + timeout_seconds
-        while active_runs.running() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._end_within(timeout_seconds)
         if active_runs.running():
             self._cut_off()
-        if self._thread is not None:
-            self._thread.join(3.0 if not active_runs.running() else 0.1)
+            self._end_within(_UNWIND_SECONDS)
         self._heartbeat.stop()
         worker_state.should_stop = None
 
@@ -131,8 +126,15 @@ class EmbeddedWorker:
                 self._here.store.write(workers.bury, incarnation, known_dead=True)
         self._here.store.write(admission.take_all_back)
 
+    def _end_within(self, timeout_seconds: float) -> None:
+        """Wait for the worker's thread, which ends when its last job has."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
+            self._wake_consumer()
+            self._thread.join(0.05)
+
     def _wake_consumer(self) -> None:
-        """The consumer sleeps up to 2 s between looks; any message ends that."""
+        """The consumer sleeps up to 2 s for a message before it sees that it shall stop, and once more after."""
         try:
             app.control.broadcast("ping")
         except Exception as error:
@@ -144,9 +146,6 @@ class EmbeddedWorker:
         self._here.hints.changed(*closed)
         for run in active_runs.running():
             run.stop(lost=True)
-        deadline = time.monotonic() + _UNWIND_SECONDS
-        while any(run.interrupt is not None for run in active_runs.running()) and time.monotonic() < deadline:
-            time.sleep(0.02)
 
 
 def _is_alive(pid: int) -> bool:

@@ -19,11 +19,11 @@ from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId, job_id_of
 from celery_jobs.records.runs import Claim, Ending
 from celery_jobs.records.states import TERMINAL, JobStatus
+from celery_jobs.records.text import clean
 from celery_jobs.tasks import context, process
 from celery_jobs.tasks.active import Run, active_runs
 from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
-from celery_jobs.records.text import clean
 from celery_jobs.tasks.failures import error_line, traceback_text
 from celery_jobs.tasks.progress import progress_writer
 from celery_jobs.tasks.results import encode_result
@@ -99,7 +99,9 @@ def _refused(task: Any, request: Any, run: Run, attempt: int, ours: bool) -> Cla
     raise Ignore
 
 
-def _run(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ending, Any, BaseException | None]:
+def _run(
+    task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Ending, Any, BaseException | None]:
     """Run the code to its end, whatever that is."""
     token = context.enter(task, run)
     try:
@@ -173,6 +175,8 @@ def _report(task: Any, request: Any, status: JobStatus | None, value: Any, error
     if status is JobStatus.canceled:
         announce_revoked(task, request)
         raise Ignore
+    if isinstance(error, MemoryError):
+        raise RuntimeError(error_line(error))  # Celery's main process would take it for one of its own
     if error is not None:
         raise error
     assert status in TERMINAL

@@ -27,6 +27,7 @@ class JobTask(Task):
 
     abstract = True
 
+    name: str  # Celery's class says that it may be None, which no registered task's is
     coroutine: bool = False
     arguments: Arguments
     queue: str | None = None
@@ -65,7 +66,7 @@ class JobTask(Task):
         if args is not None or kwargs is not None:
             raise TypeError("a @job retries with the arguments it was submitted with; submit a new job for other ones")
         request = request_of(self)
-        most = self.max_retries if max_retries is None else max_retries
+        most: Any = self.max_retries if max_retries is None else max_retries  # None: without end
         if most is not None and request.retries >= most:
             raise exc or MaxRetriesExceededError(f"{self.name} was retried {most} times", task_args=(), task_kwargs={})
         when = eta if eta is not None else (self.default_retry_delay if countdown is None else countdown)

@@ -25,6 +25,7 @@ class _Slots:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.abandoned = threading.Event()
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
@@ -42,13 +43,14 @@ class _Slots:
         return future
 
     def stop(self, wait: bool) -> None:
-        """Take nothing more; wait for what runs."""
+        """Take nothing more; wait for what runs, unless it was abandoned."""
         with self._lock:
             threads = list(self._threads)
             for _ in threads:
                 self._work.put(None)
         for thread in threads if wait else []:
-            thread.join()
+            while thread.is_alive() and not self.abandoned.is_set():
+                thread.join(0.1)
 
     def _run(self) -> None:
         me = threading.current_thread()
@@ -98,11 +100,15 @@ class GrowingThreadPool(BasePool):
         self._slots.stop(wait=True)
         super().on_stop()
 
+    def abandon(self) -> None:
+        """Stop waiting for threads that will not end; they end with the process."""
+        self._slots.abandoned.set()
+
     def on_terminate(self) -> None:
         """Cold shutdown: running threads end with the process."""
         self._slots.stop(wait=False)
 
-    def on_apply(
+    def on_apply(  # pyright: ignore[reportIncompatibleMethodOverride]  (BasePool declares no arguments)
         self,
         target: Callable[..., Any],
         args: tuple[Any, ...] | None = None,

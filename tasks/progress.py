@@ -1,4 +1,4 @@
-"""Progress reports: a tight loop costs nothing, since one thread per process stores only the newest value of each job."""
+"""Progress reports: a tight loop costs nothing, since one thread per process stores the newest value of each job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic_core import to_json
 
 from celery_jobs.records import runs
 from celery_jobs.records.runs import Claim
-from celery_jobs.tasks import process
 from celery_jobs.records.text import clean
+from celery_jobs.tasks import process
 
 STORE_EVERY_SECONDS = 0.1
 _log = logging.getLogger("celery_jobs.progress")

@@ -41,7 +41,7 @@ def _json(value: Any) -> bytes:
 
 
 def _refuse(value: Any) -> NoReturn:
-    raise ResultNotStorable(f"a result must be JSON: {type(value).__name__} cannot be written as JSON; return plain data or a Pydantic model")
+    raise ResultNotStorable(f"{type(value).__name__} cannot be written as JSON; return plain data or a Pydantic model")
 
 
 def _refuse_inside(value: Any) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import platform
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -87,7 +87,7 @@ class CeleryScheduler:
         self._health = Health(self._async, self.settings.embedded)
 
     async def shutdown(self, timeout: float | None = None) -> None:
-        """Take no new jobs, let those of this process finish for `timeout` seconds, cancel the rest, close the database."""
+        """Take no new jobs, let those here finish for `timeout` seconds, cancel the rest, then close the database."""
         self.begin_shutdown()
         if self._store is None:
             return
@@ -188,22 +188,21 @@ class CeleryScheduler:
         if idempotency_key is not None:
             digest = hashlib.sha256(fingerprint).hexdigest()
             key = IdempotencyKey(idempotency_scope, idempotency_key, digest, self.settings.idempotency_seconds)
-        submitted = await self._submits.submit(
-            NewJob(
-                task=declared.name,
-                queue=declared.queue or self.settings.default_queue,
-                kwargs=declared.arguments.check_json(kwargs_json),
-                priority=declared.submit_priority if priority is None else priority,
-                tags=tags,
-                submitted_by=submitted_by,
-                interruptible=declared.coroutine,
-                retry_on_worker_lost=declared.retry_on_worker_lost,
-                max_attempts=declared.max_attempts,
-                idempotency=key,
-            )
-        )
+        job = replace(self._new_job(declared, kwargs_json), tags=tags, submitted_by=submitted_by, idempotency=key)
+        submitted = await self._submits.submit(job if priority is None else replace(job, priority=priority))
         self._dispatcher.wake()
         return submitted
+
+    def _new_job(self, declared: JobTask, kwargs_json: bytes) -> NewJob:
+        return NewJob(
+            task=declared.name,
+            queue=declared.queue or self.settings.default_queue,
+            kwargs=declared.arguments.check_json(kwargs_json),
+            priority=declared.submit_priority,
+            interruptible=declared.coroutine,
+            retry_on_worker_lost=declared.retry_on_worker_lost,
+            max_attempts=declared.max_attempts,
+        )
 
     async def record(self, job_id: JobId) -> JobRecord:
         """The record of a job; JobNotFound."""
@@ -251,7 +250,7 @@ class CeleryScheduler:
         return await self._async.read(queues.view, name)
 
     async def change_queue(
-        self, name: str, *, max_concurrency: int | None | Unset = UNSET, paused: bool | Unset = UNSET
+        self, name: str, *, max_concurrency: int | Unset | None = UNSET, paused: bool | Unset = UNSET
     ) -> QueueView:
         """Set a queue's limit or pause; QueueNotFound, InvalidLimit. Never interrupts a running job."""
         view = await self._async.write(queues.change, name, max_concurrency, paused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import bootsteps, signals
 
 from celery_jobs.records import workers
@@ -16,7 +17,6 @@ from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
-from celery_jobs.tasks.execute import ATTEMPT_HEADER
 from celery_jobs.tasks.failures import error_line
 from celery_jobs.tasks.job import JobTask
 
@@ -70,18 +70,14 @@ def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None,
     here = process.current()
     if not here.incarnation or here.forks or not isinstance(sender, JobTask):
         return
-    from celery.worker import state as worker_state
-
-    request = worker_state.requests.get(task_id)
-    pid = getattr(request, "worker_pid", None)
     job_id = job_id_of(task_id)
-    if pid is None or type(exception).__name__ == "WorkerLostError":
-        attempt = request.request_dict.get(ATTEMPT_HEADER) if request is not None else None
-        if attempt is not None:  # ended before its claim: the job waits again
-            undispatch(here.store, job_id, attempt)
-        return  # a claimed run of a child that is gone is closed by the look at the children
-    if here.store.write(workers.close_run, job_id, here.incarnation, pid, error_line(exception), None):
-        here.hints.changed(job_id)
+    if isinstance(exception, TimeLimitExceeded):
+        if here.store.write(workers.close_run, job_id, here.incarnation, error_line(exception)):
+            here.hints.changed(job_id)
+    elif isinstance(exception, WorkerLostError):
+        # where the child ended before its claim, the job waits again; a claimed run is closed by the look at the
+        # children, which knows that its process is gone
+        undispatch(here.store, job_id)
 
 
 WIRING = {

@@ -24,9 +24,9 @@ def run_worker(
 ) -> int:
     """Run a worker until it is told to stop; its exit code. SettingsError when it cannot start."""
     if settings.embedded:
-        raise SettingsError("a worker needs a broker: set CELERY_BROKER_URL (redis://… or amqp://…), or run `celery-jobs up`")
-    # read when Celery's pools are first imported
-    os.environ["CELERY_CUSTOM_WORKER_POOL"] = "celery_jobs.tasks.pool:GrowingThreadPool"
+        raise SettingsError(
+            "A worker needs a broker: set CELERY_BROKER_URL (redis://… or amqp://…), or run `celery-jobs up`"
+        )
     from celery_jobs.records.migrate import check
     from celery_jobs.tasks.celery import app, import_tasks
 
@@ -35,8 +35,9 @@ def run_worker(
     store.close()
     import_tasks(settings)
     arguments = ["worker", "--events", "--loglevel", os.environ.get("LOG_LEVEL", "INFO")]
-    arguments += ["--hostname", name or f"jobs-{uuid4().hex[:8]}@{platform.node()}"]  # two of one name would be one worker
-    arguments += ["--pool", "custom" if pool == "threads" else "prefork"]
+    # two workers of one name would be one worker to Celery
+    arguments += ["--hostname", name or f"jobs-{uuid4().hex[:8]}@{platform.node()}"]
+    arguments += ["--pool", pool]
     arguments += ["--queues", ",".join(queues or served_queues(settings))]
     arguments += ["--without-gossip", "--without-mingle"]
     slots = concurrency or settings.concurrency

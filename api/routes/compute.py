@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from celery_jobs.api.body import json_body, request_body
+from celery_jobs.api.body import keyword_arguments, request_body
 from celery_jobs.api.deps import JobIdDep, MayRead, SchedulerDep
 from celery_jobs.api.routes.jobs import result_response
 from celery_jobs.api.schemas.compute import ComputeRequest
@@ -16,14 +16,14 @@ from celery_jobs.api.schemas.problem import problems
 from celery_jobs.api.submission import SubmissionDep, documented
 
 router = APIRouter()
-Asked = Annotated[ComputeRequest, Depends(json_body(ComputeRequest))]
+Arguments = Annotated[bytes, Depends(keyword_arguments)]
 _DOCUMENTED = documented(request_body(ComputeRequest))
 
 
 @router.post("", status_code=202, response_model=Accepted, responses=problems(413), openapi_extra=_DOCUMENTED)
-async def submit_compute(asked: Asked, submission: SubmissionDep) -> Response:
+async def submit_compute(arguments: Arguments, submission: SubmissionDep) -> Response:
     """Submit a computation; the answer says where to follow it."""
-    return await submission.accept("compute", {"duration": asked.duration})
+    return await submission.accept("compute", arguments)
 
 
 @router.get("/{job_id}/result", response_model=ResultView, responses=problems(400, 404), dependencies=[MayRead])

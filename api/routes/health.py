@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -13,7 +15,7 @@ from celery_jobs.api.stream.response import EVENT_STREAM, EventStream
 from celery_jobs.records.errors import DatabaseUnavailable, ShuttingDown
 
 router = APIRouter()
-_UNHEALTHY = {503: {"model": HealthView, "description": "The database is down"}}
+_UNHEALTHY: dict[int | str, dict[str, Any]] = {503: {"model": HealthView, "description": "The database is down"}}
 
 
 @router.get("/health", response_model=HealthView, responses=_UNHEALTHY)

@@ -28,7 +28,7 @@ _STREAM = EVENT_STREAM | {204: {"description": "The job has ended and Last-Event
 async def list_jobs(scheduler: SchedulerDep, query: Annotated[ListQuery, Query()]) -> Response:
     """All jobs that fit, newest first, without results and tracebacks."""
     batches = scheduler.stream_records(query.chosen())
-    first = await anext(batches, [])  # an outage shows before the answer begins
+    first = await anext(batches, ())  # an outage shows before the answer begins
     return StreamingResponse(_array(first, batches), media_type=_JSON)
 
 
@@ -104,7 +104,7 @@ def _record_response(record: JobRecord, status: int = 200) -> Response:
     return Response(record.model_dump_json(), status, media_type=_JSON)
 
 
-async def _array(first: Sequence[JobRecord], batches: AsyncIterator[list[JobRecord]]) -> AsyncIterator[bytes]:
+async def _array(first: Sequence[JobRecord], batches: AsyncIterator[Sequence[JobRecord]]) -> AsyncIterator[bytes]:
     """One JSON array, a batch at a time; closing early closes the reading."""
     yield b"[" + _listed(first)
     separator = b"," if first else b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from celery_jobs.api.submission import SubmissionDep, documented
 from celery_jobs.tasks.scheduler import TaskView
 
 router = APIRouter()
-Arguments = Annotated[dict[str, Any], Depends(keyword_arguments)]
+Arguments = Annotated[bytes, Depends(keyword_arguments)]
 _DOCUMENTED = documented(ANY_OBJECT)
 
 

@@ -19,7 +19,12 @@ class SubmitOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    priority: int = Field(default=0, ge=0, le=100, description="Larger first, among the jobs of a queue that wait.")
+    priority: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Larger first, among the jobs of a queue that wait; 0 unless the task says.",
+    )
     tag: list[Word] = Field(default=[], max_length=50, description="Repeat it for several tags.")
 
 

@@ -23,7 +23,7 @@ EVENT_STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 SILENCE_SECONDS: Final = 12.0  # the contract allows 15 s between two signs of life
 _HEADERS: Final = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),
     (b"connection", b"keep-alive"),
     (b"x-accel-buffering", b"no"),

@@ -1,9 +1,8 @@
 """API keys: who is let in, who may do what."""
 
-from __future__ import annotations
-
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import httpx
 import pytest
@@ -34,16 +33,29 @@ def app_with(keys: dict[str, ApiKey]) -> FastAPI:
         "/admin": auth.admin,
     }.items():
         app.add_api_route(path, _who(dependency))
-    for path in ("/health", "/health/$stream", "/livez", "/readyz", "/", "/static/app.js", "/v1/problems/x", "/session"):
+    for path in (
+        "/health",
+        "/health/$stream",
+        "/livez",
+        "/readyz",
+        "/",
+        "/static/app.js",
+        "/v1/problems/x",
+        "/session",
+    ):
         app.add_api_route(path, _open, methods=["GET", "POST"])
     return app
 
 
 def _who(dependency: Callable[..., object]) -> Callable[..., object]:
-    async def who(caller: Caller = Depends(dependency)) -> str:
+    async def who(caller: Annotated[Caller, Depends(dependency)]) -> str:
         return caller.identity
 
     return who
+
+
+def encoded(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 async def _open() -> str:
@@ -51,11 +63,17 @@ async def _open() -> str:
 
 
 async def call(
-    path: str, headers: dict[str, str] | dict[str, bytes] | None = None, method: str = "GET", *, keys: dict[str, ApiKey] = KEYS
+    path: str,
+    headers: Mapping[str, str | bytes] | None = None,
+    method: str = "GET",
+    *,
+    keys: dict[str, ApiKey] = KEYS,
 ) -> httpx.Response:
     transport = httpx.ASGITransport(app_with(keys))
     async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
-        return await client.request(method, path, headers=headers)
+        return await client.request(
+            method, path, headers=[(name.encode(), encoded(value)) for name, value in (headers or {}).items()]
+        )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +98,8 @@ async def test_without_a_good_key_the_answer_is_401(headers: dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    "headers", [{"X-API-Key": "reader-key"}, {"Authorization": "Bearer reader-key"}, {"Authorization": "bearer reader-key"}]
+    "headers",
+    [{"X-API-Key": "reader-key"}, {"Authorization": "Bearer reader-key"}, {"Authorization": "bearer reader-key"}],
 )
 async def test_a_key_is_taken_from_either_header(headers: dict[str, str]):
     response = await call("/read", headers)
@@ -110,12 +129,16 @@ async def test_a_key_may_do_what_its_scopes_say(key: str, allowed: set[str]):
             assert response.json()["type"] == "urn:servicekit:error:forbidden"
 
 
-@pytest.mark.parametrize("path", ["/health", "/health/$stream", "/livez", "/readyz", "/", "/static/app.js", "/v1/problems/x"])
+@pytest.mark.parametrize(
+    "path", ["/health", "/health/$stream", "/livez", "/readyz", "/", "/static/app.js", "/v1/problems/x"]
+)
 async def test_public_paths_need_no_key(path: str):
     assert (await call(path)).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/healthy", "/health/", "/static", "/nothing", "/docs", "/openapi.json", "/v1/problem"])
+@pytest.mark.parametrize(
+    "path", ["/healthy", "/health/", "/static", "/nothing", "/docs", "/openapi.json", "/v1/problem"]
+)
 async def test_nothing_else_is_public_not_even_what_does_not_exist(path: str):
     assert (await call(path)).status_code == 401
 

@@ -50,7 +50,16 @@ async def test_local_hosts_are_served(host: str):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "127.0.0.2", "[::2]", "0.0.0.0", "", "localhost@e"],
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.2",
+        "[::2]",
+        "0.0.0.0",
+        "",
+        "localhost@e",
+    ],
 )
 async def test_foreign_hosts_are_refused(host: str):
     response = await call(headers=[("Host", host)])

@@ -110,7 +110,9 @@ async def test_errors_of_the_domain_and_the_framework(error: Exception, status: 
 
 
 async def test_faults_of_arguments_point_into_the_body():
-    faults = (await answer(errors.ArgumentsInvalid("t", [{"loc": ["a", 0], "msg": "no", "type": "t"}]))).json()["errors"]
+    faults = (await answer(errors.ArgumentsInvalid("t", [{"loc": ["body", "a", 0], "msg": "no", "type": "t"}]))).json()[
+        "errors"
+    ]
     assert faults == [{"loc": ["body", "a", 0], "msg": "no", "type": "t"}]
 
 
@@ -121,12 +123,15 @@ async def test_an_outage_says_when_to_come_back_and_not_why(error: Exception):
     assert "OperationalError" not in response.text
 
 
-@pytest.mark.parametrize("secret", [RuntimeError("SELECT password"), errors.SettingsError("SELECT password"), KeyError()])
+@pytest.mark.parametrize(
+    "secret", [RuntimeError("SELECT password"), errors.SettingsError("SELECT password"), KeyError()]
+)
 async def test_an_unforeseen_error_shows_nothing_of_itself(secret: Exception):
     response = await answer(secret)
     assert response.status_code == 500
     assert response.json()["type"] == "urn:servicekit:error:internal"
-    assert "SELECT" not in response.text and "Traceback" not in response.text
+    assert "SELECT" not in response.text
+    assert "Traceback" not in response.text
 
 
 async def test_the_frameworks_own_refusals_are_problems_too():
@@ -146,7 +151,9 @@ async def test_405_names_every_method_of_the_path():
 
 
 async def test_the_instance_is_the_path_as_it_was_sent():
-    assert (await answer(errors.QueueNotFound("q"), "/things/a%20b%C3%BC?size=2")).json()["instance"] == "/things/a%20b%C3%BC"
+    assert (await answer(errors.QueueNotFound("q"), "/things/a%20b%C3%BC?size=2")).json()[
+        "instance"
+    ] == "/things/a%20b%C3%BC"
 
 
 def scope_of(path: str, raw_path: bytes | None) -> Scope:
@@ -173,5 +180,3 @@ def test_an_encoded_slash_makes_a_malformed_id(raw: bytes, bad_id: str | None):
 async def test_a_problem_holds_whatever_text_the_request_did():
     detail = "nasty \x00 \u2028 \U0001f600"
     assert (await answer(HTTPException(404, detail))).json()["detail"] == detail
-
-

@@ -1,0 +1,192 @@
+"""A load generator that costs little beside a server: raw HTTP/1.1 on kept connections, in a process of its own.
+
+    python -m benchmarks.load PORT PATH BODY --clients 32 --seconds 3   (or --requests 2000)
+
+Prints one JSON object: requests, seconds, rate, p50_ms, p99_ms, statuses, cpu_share (of this process).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import cast
+
+import uvloop
+
+_HEAD_END = b"\r\n\r\n"
+_PATIENCE_SECONDS = 60.0
+
+
+def request_bytes(port: int, path: str, body: str = "{}", method: str = "POST") -> bytes:
+    """One complete request with a JSON body."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def complete(data: bytes) -> bool:
+    """True when `data` is a whole response; every server measured here sends a Content-Length."""
+    end = data.find(_HEAD_END)
+    if end < 0:
+        return False
+    head = data[:end].lower()
+    start = head.index(b"content-length:") + 15
+    length = int(head[start:].split(b"\r\n", 1)[0])
+    return len(data) >= end + 4 + length
+
+
+def status_of(data: bytes) -> int:
+    """The status of a response."""
+    return int(data[9:12])
+
+
+class Connection:
+    """One kept connection for a request at a time, for sequential measurements."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer."""
+        self._socket.sendall(request)
+        data = b""
+        while not complete(data):
+            received = self._socket.recv(65536)
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            data += received
+        return status_of(data), data[data.index(_HEAD_END) + 4 :]
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+
+@dataclass
+class Tally:
+    """What the clients share: when to stop, and what they saw."""
+
+    request: bytes
+    deadline: float | None
+    left: int | None
+    latencies: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    def take(self) -> bool:
+        """True when one more request shall be sent."""
+        if self.deadline is not None and time.perf_counter() >= self.deadline:
+            return False
+        if self.left is not None:
+            self.left -= 1
+            return self.left >= 0
+        return True
+
+
+class _Client(asyncio.Protocol):
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._data = b""
+        self._sent = 0.0
+        self._transport: asyncio.Transport
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._next()
+
+    def _next(self) -> None:
+        if self._tally.take():
+            self._sent = time.perf_counter()
+            self._transport.write(self._tally.request)
+        else:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if complete(self._data):
+            self._tally.latencies.append(time.perf_counter() - self._sent)
+            self._tally.statuses[status_of(self._data)] += 1
+            self._data = b""
+            self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a burst of requests came to; `began` is wall-clock time."""
+
+    began: float
+    requests: int
+    seconds: float
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    statuses: dict[int, int]
+    cpu_share: float
+
+
+async def _run(port: int, clients: int, tally: Tally) -> Outcome:
+    loop = asyncio.get_running_loop()
+    began, start, cpu = time.time(), time.perf_counter(), time.process_time()
+    made = await asyncio.gather(
+        *(loop.create_connection(lambda: _Client(tally), "127.0.0.1", port) for _ in range(clients))
+    )
+    await asyncio.wait([client.ended for _, client in made], timeout=_PATIENCE_SECONDS)
+    seconds = time.perf_counter() - start
+    times = sorted(tally.latencies) or [0.0]
+    return Outcome(
+        began=began,
+        requests=len(tally.latencies),
+        seconds=seconds,
+        rate=len(tally.latencies) / seconds,
+        p50_ms=statistics.median(times) * 1e3,
+        p99_ms=times[min(len(times) - 1, int(len(times) * 0.99))] * 1e3,
+        statuses=dict(tally.statuses),
+        cpu_share=(time.process_time() - cpu) / seconds,
+    )
+
+
+def burst(
+    port: int, path: str, body: str = "{}", *, clients: int = 32, seconds: float | None = None, requests: int | None = None
+) -> Outcome:
+    """Run the generator in a process of its own; AssertionError when an answer was no success."""
+    limit = ["--requests", str(requests)] if requests is not None else ["--seconds", str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.load", str(port), path, body, "--clients", str(clients), *limit]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS + 30)
+    fields = json.loads(run.stdout)
+    fields["statuses"] = {int(status): number for status, number in fields["statuses"].items()}
+    outcome = Outcome(**fields)
+    if not outcome.requests or any(status >= 300 for status in outcome.statuses):
+        raise AssertionError(f"POST {path} was answered {outcome.statuses}")
+    return outcome
+
+
+def main() -> None:
+    """The command line above."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load")
+    parser.add_argument("port", type=int)
+    parser.add_argument("path")
+    parser.add_argument("body")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--requests", type=int)
+    options = parser.parse_args()
+    deadline = time.perf_counter() + options.seconds if options.seconds else None
+    tally = Tally(request_bytes(options.port, options.path, options.body), deadline, options.requests)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(asdict(runner.run(_run(options.port, options.clients, tally)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The contract, checked on real processes: API, workers, Redis and PostgreSQL as users run them."""

@@ -1,0 +1,20 @@
+"""On which deployments a test runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.stack import KINDS, PREFORK, SQLITE, THREADS, Kind
+
+WITH_BROKER = (PREFORK, THREADS, SQLITE)
+
+
+def shared(*kinds: Kind) -> pytest.MarkDecorator:
+    """The deployments that many tests share; those of a kind run one after the other."""
+    params = [pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in kinds]
+    return pytest.mark.parametrize("stack", params, indirect=True, ids=str)
+
+
+def own(*kinds: Kind) -> pytest.MarkDecorator:
+    """Kinds for `new_stack`."""
+    return pytest.mark.parametrize("kind", kinds or KINDS, ids=str)

@@ -1,0 +1,117 @@
+"""The ways to deploy the service that the acceptance tests run on, with the sample jobs loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from tests.support.jobs import Jobs
+from tests.support.journal import Journal
+from tests.support.processes import Process
+from tests.support.service import PROGRAM, HttpProcess, Service
+
+SAMPLE = Path(__file__).with_name("sample_tasks.py")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to deploy it; no pool means all in one process, with nothing else beside it."""
+
+    name: str
+    database: Literal["sqlite", "postgresql"]
+    pool: Literal["prefork", "threads"] | None
+
+    @property
+    def embedded(self) -> bool:
+        return self.pool is None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EMBEDDED = Kind("embedded", "sqlite", None)
+PREFORK = Kind("redis-postgresql-prefork", "postgresql", "prefork")
+THREADS = Kind("redis-postgresql-threads", "postgresql", "threads")
+SQLITE = Kind("redis-sqlite-prefork", "sqlite", "prefork")
+KINDS = (EMBEDDED, PREFORK, THREADS, SQLITE)
+
+
+def migrate(url: str) -> None:
+    """Make the tables in an empty database."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("JOBS_")}
+    done = subprocess.run(
+        [PROGRAM, "migrate"],
+        env={**clean, "DATABASE_URL": url},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"celery-jobs migrate: {done.stdout}{done.stderr}"
+
+
+class Stack:
+    """A deployment of one kind: its processes, a client of its first API process, and the journal of its jobs."""
+
+    def __init__(self, kind: Kind, service: Service, slots: int) -> None:
+        self.kind = kind
+        self.service = service
+        self.slots = slots
+        self.workers: list[Process] = []
+        self.apis: list[HttpProcess] = []
+        service.module("sample", SAMPLE.read_text(encoding="utf-8"))
+        self.journal = Journal(service.folder)
+        self._held: list[str] = []
+
+    def start(self, *, worker: bool = True) -> Stack:
+        """An API process and, unless a test wants it later, a worker; what is embedded is both."""
+        if self.kind.database == "sqlite" and not self.kind.embedded:
+            migrate(self.service.env["DATABASE_URL"])
+        self.api()
+        if worker and not self.kind.embedded:
+            self.worker()
+        return self
+
+    def api(self, **env: str) -> HttpProcess:
+        """One more API process."""
+        if self.kind.embedded:
+            served = self.service.up("--concurrency", str(self.slots), **env)
+        else:
+            served = self.service.api(**env)
+        self.apis.append(served)
+        return served
+
+    def worker(self, *args: str, concurrency: int | None = None, ready: bool = True, **env: str) -> Process:
+        """One more worker."""
+        pool, slots = self.kind.pool or "threads", concurrency or self.slots
+        worker = self.service.worker(*args, pool=pool, concurrency=slots, ready=ready, **env)
+        self.workers.append(worker)
+        return worker
+
+    @property
+    def jobs(self) -> Jobs:
+        """The service as a client of the first API process sees it."""
+        return Jobs(self.apis[0].client)
+
+    @property
+    def process(self) -> Process:
+        """The first API process."""
+        return self.apis[0].process
+
+    def name(self) -> str:
+        """A fresh name under which a job holds; released at the end of the test at the latest."""
+        self._held.append(uuid4().hex[:12])
+        return self._held[-1]
+
+    def release_all(self) -> None:
+        self.journal.release(*self._held)
+        self._held.clear()
+
+    def broker_database(self) -> int:
+        """The number of the Redis database that carries its messages."""
+        return int(self.service.env["CELERY_BROKER_URL"].rpartition("/")[2])
