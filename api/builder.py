@@ -11,11 +11,10 @@ from typing import Self
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 
 from celery_jobs.api import lifespan, openapi, problems
 from celery_jobs.api.auth import KeyCheck
-from celery_jobs.api.guard import BodyLimit, OriginGuard
+from celery_jobs.api.guard import BodyLimit, Cors, OriginGuard
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, queues, tasks
 from celery_jobs.records.queues import check_limit
@@ -155,7 +154,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     if origins:
         layers.append(
             Middleware(
-                CORSMiddleware,
+                Cors,
                 allow_origins=origins,
                 allow_methods=["*"],
                 allow_headers=["*"],

@@ -6,7 +6,9 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celery_jobs.api.problems import FORBIDDEN, TOO_LARGE, problem
@@ -57,6 +59,18 @@ class OriginGuard:
         if origin in self._origins or "*" in self._origins:
             return True
         return bool(host) and _origin_key(origin) == _origin_key(f"{scheme}://{host}")
+
+
+class Cors(CORSMiddleware):
+    """Starlette's; but a preflight of an origin that is not allowed is answered like any request, by a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the headers for allowed origins."""
+        origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
+        if origin is None or not self.is_allowed_origin(origin):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 class BodyLimit:

@@ -63,6 +63,7 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.ArgumentsInvalid: INVALID,
     errors.IdempotencyKeyReused: INVALID,
     errors.JobFinished: CONFLICT,
+    errors.ForceImpossible: CONFLICT,
     errors.ResultUnavailable: CONFLICT,
     errors.DatabaseUnavailable: UNAVAILABLE,
     errors.ShuttingDown: UNAVAILABLE,

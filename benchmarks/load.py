@@ -75,15 +75,18 @@ class Tally:
     """What the clients share: when to stop, and what they saw."""
 
     request: bytes
-    deadline: float | None
+    seconds: float | None
     left: int | None
+    deadline: float | None = None
     latencies: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
 
     def take(self) -> bool:
         """True when one more request shall be sent."""
-        if self.deadline is not None and time.perf_counter() >= self.deadline:
-            return False
+        if self.seconds is not None:
+            self.deadline = self.deadline or time.perf_counter() + self.seconds  # counted from the first request
+            if time.perf_counter() >= self.deadline:
+                return False
         if self.left is not None:
             self.left -= 1
             return self.left >= 0
@@ -158,7 +161,13 @@ async def _run(port: int, clients: int, tally: Tally) -> Outcome:
 
 
 def burst(
-    port: int, path: str, body: str = "{}", *, clients: int = 32, seconds: float | None = None, requests: int | None = None
+    port: int,
+    path: str,
+    body: str = "{}",
+    *,
+    clients: int = 32,
+    seconds: float | None = None,
+    requests: int | None = None,
 ) -> Outcome:
     """Run the generator in a process of its own; AssertionError when an answer was no success."""
     limit = ["--requests", str(requests)] if requests is not None else ["--seconds", str(seconds)]
@@ -182,8 +191,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--requests", type=int)
     options = parser.parse_args()
-    deadline = time.perf_counter() + options.seconds if options.seconds else None
-    tally = Tally(request_bytes(options.port, options.path, options.body), deadline, options.requests)
+    tally = Tally(request_bytes(options.port, options.path, options.body), options.seconds, options.requests)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(json.dumps(asdict(runner.run(_run(options.port, options.clients, tally)))))
 

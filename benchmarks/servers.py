@@ -5,25 +5,28 @@ Everything starts inside a `with` and is ended at its end by process id, whateve
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import redis
-from tests.support.postgres import PostgresServer
-from tests.support.processes import Process
-from tests.support.redis import RedisServer
-from tests.support.waiting import wait_until
 
 from benchmarks import marks
 from benchmarks.load import Connection, request_bytes
 from benchmarks.records import Records
 from tests.support.ports import free_port
+from tests.support.postgres import PostgresServer
+from tests.support.processes import Process
+from tests.support.redis import RedisServer
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(sys.executable).with_name("celery-jobs")
 # a developer's own service must not be what is measured
@@ -94,9 +97,8 @@ class Bench:
 class Ours:
     """The service: an API process with its database and broker; workers come and go."""
 
-    def __init__(self, bench: Bench, records: Records, env: dict[str, str], port: int) -> None:
-        self.bench, self.records, self.env, self.port = bench, records, env, port
-        self.connection = Connection(port)
+    def __init__(self, bench: Bench, records: Records, env: dict[str, str], port: int, process: Process) -> None:
+        self.bench, self.records, self.env, self.port, self.process = bench, records, env, port, process
 
     @contextmanager
     def worker(self, pool: str, slots: int) -> Generator[Process]:
@@ -108,7 +110,11 @@ class Ours:
 
     def call(self, method: str, path: str, body: str = "{}") -> bytes:
         """One call that must succeed; the body of its answer."""
-        status, answer = self.connection.send(request_bytes(self.port, path, body, method))
+        connection = Connection(self.port)  # a kept one is closed by the server after 5 s without a request
+        try:
+            status, answer = connection.send(request_bytes(self.port, path, body, method))
+        finally:
+            connection.close()
         if status >= 300:
             raise AssertionError(f"{method} {path} was answered {status}: {answer.decode()}")
         return answer
@@ -148,11 +154,10 @@ def _serving(bench: Bench, command: str, cwd: Path, records: Records, **env: str
     env = bench.environment(**{"JOBS_IMPORTS": "benchmarks.subjects.ours", **env}, BENCH_FOLDER=str(cwd))
     with bench.running(command, [PROGRAM, command, "--port", str(port)], env, cwd) as process:
         _await_answer(process, port, "GET", "/readyz")
-        ours = Ours(bench, records, env, port)
+        ours = Ours(bench, records, env, port, process)
         try:
             yield ours
         finally:
-            ours.connection.close()
             records.close()
 
 
@@ -169,6 +174,14 @@ def _await_answer(process: Process, port: int, method: str, path: str) -> None:
     wait_until(answers, f"{process.name} answers", 60, ignore=OSError)
 
 
+@dataclass(frozen=True)
+class Endpoints:
+    """A peer over HTTP."""
+
+    port: int
+    process: Process
+
+
 class Bare:
     """The peer: FastAPI and Celery and nothing of ours, on the same Redis server."""
 
@@ -180,15 +193,15 @@ class Bare:
         self.env = bench.environment(BENCH_BROKER=self.broker, BENCH_BACKEND=self.results)
 
     @contextmanager
-    def http(self) -> Generator[int]:
-        """Its endpoints, served by the same server with the same settings as ours; the port."""
+    def http(self) -> Generator[Endpoints]:
+        """Its endpoints, served by the same server with the same settings as ours."""
         port = free_port()
         where = ["--host", "127.0.0.1", "--port", str(port)]
         how = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
         args = [sys.executable, "-m", "uvicorn", "benchmarks.subjects.http:app", *where, *how]
         with self.bench.running("peer", args, self.env, self.cwd) as process:
             _await_answer(process, port, "GET", "/openapi.json")
-            yield port
+            yield Endpoints(port, process)
 
     @contextmanager
     def worker(self, pool: str, slots: int) -> Generator[Process]:
@@ -208,9 +221,20 @@ class Bare:
                 else:
                     client.delete("bare")
 
-    def client(self, url: str) -> redis.Redis:
-        """A connection for looking into it; the caller closes it."""
-        return redis.Redis.from_url(url, socket_timeout=5)
+    def produce(self, count: int, *, held: bool = False) -> tuple[float, float]:
+        """Send no-op messages in a loop from a program of its own (one more, to connect): when it began, its rate."""
+        args = [sys.executable, "-m", "benchmarks.subjects.producer", str(count), "held" if held else "pool"]
+        began, rate = json.loads(self._run(args))
+        return began, rate
+
+    def control(self, command: str) -> None:
+        """`cancel_consumer` or `add_consumer`, by Celery's own command."""
+        self._run([sys.executable, "-m", "celery", "-A", "benchmarks.subjects.bare", "control", command, "bare"])
+
+    def _run(self, args: list[str]) -> str:
+        return subprocess.run(
+            args, env=self.env, cwd=self.cwd, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+        ).stdout
 
 
 def until(predicate: Callable[[], object], what: str, timeout_seconds: float) -> None:

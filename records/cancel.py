@@ -5,22 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Update, and_, bindparam, case, delete, func, literal, null, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Update,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from celery_jobs.records import reads
 from celery_jobs.records.clock import from_now, now
-from celery_jobs.records.errors import JobNotFound
+from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move, touched
 from celery_jobs.records.record import JobRecord
-from celery_jobs.records.states import TERMINAL, CancelMode, CancelOutcome, JobKind, JobStatus
-from celery_jobs.records.tables import idempotency_keys, jobs, status_in
+from celery_jobs.records.states import EXECUTING, TERMINAL, CancelMode, CancelOutcome, JobKind, JobStatus
+from celery_jobs.records.tables import idempotency_keys, jobs, status_in, workers
 
 _c = jobs.c
 _S = JobStatus
 
 # only a worker that knows nothing of us may still run what was published to it
 _WITH_FOREIGN_WORKER = and_(_c.kind == str(JobKind.foreign), _c.dispatched_at.is_not(None))
+
+PREFORK_POOL = "prefork"
 
 _WHO = (_c.status, _c.worker, _c.attempt)
 
@@ -53,6 +69,17 @@ def _cancel(*guards: Any) -> Update:
 
 
 _CANCEL = _cancel(_c.deleted_at.is_(None), ~_WITH_FOREIGN_WORKER)
+# ending a plain function takes a process of its own, which only a prefork worker has
+_ENDABLE = or_(
+    status_in(_S.pending),
+    _c.interruptible.is_(True),
+    exists(
+        select(workers.c.incarnation).where(
+            workers.c.incarnation == _c.worker_incarnation, workers.c.pool == PREFORK_POOL
+        )
+    ),
+)
+_CANCEL_BY_FORCE = _CANCEL.where(_ENDABLE)
 _CANCEL_FOREIGN = move(
     {_S.pending: _S.canceling},
     _c.id == bindparam("job_id"),
@@ -60,7 +87,6 @@ _CANCEL_FOREIGN = move(
     _WITH_FOREIGN_WORKER,
     cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
     cancel_mode=func.coalesce(_c.cancel_mode, str(CancelMode.wait)),
-    dispatched_at=null(),
 ).returning(*_WHO)
 _FORCE_LATER = (
     update(jobs)
@@ -69,20 +95,29 @@ _FORCE_LATER = (
         status_in(_S.canceling),
         func.coalesce(_c.interruptible, False).is_(False),
         or_(_c.cancel_mode.is_(None), _c.cancel_mode != str(CancelMode.force)),
+        _ENDABLE,
     )
     .values(cancel_mode=str(CancelMode.force), **touched())
 )
 
 
 def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> CancelAnswer:
-    """Ask for cancellation; repeating it is fine. JobNotFound when unknown or deleted."""
+    """Ask for cancellation; repeating it is fine. JobNotFound when unknown or deleted.
+
+    With `force` a running plain function is ended with its process; ForceImpossible where it has none of its own.
+    """
     named = {"job_id": job_id}
-    moved = connection.execute(_CANCEL, named | {"force": force}).first()
+    moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
     moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
     if moved is None and force:
         connection.execute(_FORCE_LATER, named)
     record = reads.record(connection, job_id)
+    if force and record.status in EXECUTING and record.cancel_mode not in _FORCED:
+        raise ForceImpossible(job_id)
     return CancelAnswer(_outcome(record.status), record, record.worker)
+
+
+_FORCED = (CancelMode.force, CancelMode.interrupt)
 
 
 def _outcome(status: JobStatus) -> CancelOutcome:

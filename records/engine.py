@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from celery_jobs.records.errors import SettingsError
@@ -77,22 +79,39 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:  # pyright: ignore[reportUnusedFunction]
-        # a writer takes the lock at once: upgrading a read transaction fails under contention
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if connection.get_execution_options().get("writes", False):
+            _begin_write(connection)
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     # the switch of a new file does not wait for another process that is at it; SQLite says "locked" at once
+    _while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL"), sqlite3.OperationalError)
+
+
+def _begin_write(connection: Connection) -> None:
+    # a writer takes the lock at once: upgrading a read transaction fails under contention. SQLite's own waiting sleeps
+    # for up to 100 ms at a time, which starves whoever meets a busier process, so we ask more often.
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("PRAGMA busy_timeout=0")
+    try:
+        _while_locked(lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"), OperationalError)
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={int(LOCK_TIMEOUT_SECONDS * 1000)}")
+
+
+def _while_locked(attempt: Callable[[], object], error_class: type[Exception]) -> None:
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
+            attempt()
+        except error_class as error:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(0.01)
+            time.sleep(random.uniform(0.001, 0.004))
         else:
             return

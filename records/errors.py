@@ -9,6 +9,7 @@ JobsError
 ├── ArgumentsInvalid      the arguments do not fit the task's schema
 ├── IdempotencyKeyReused  the key came before with another body
 ├── JobFinished           a completed or failed job cannot be canceled
+├── ForceImpossible       the worker's pool cannot end the process that runs the job
 ├── ResultUnavailable     the job failed, was canceled or has not finished
 ├── DatabaseUnavailable   the record table cannot be reached now
 ├── ShuttingDown          this process takes no new jobs
@@ -96,6 +97,16 @@ class JobFinished(JobsError):
     def __init__(self, job_id: str, status: str) -> None:
         super().__init__(f"Job {job_id} is already {status} and can no longer be canceled")
         self.status = status
+
+
+class ForceImpossible(JobsError):
+    """The job runs in a thread, which nobody can end."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"Job {job_id} is a plain function in a pool of threads, which cannot be ended by force; cancel it without "
+            "force, or run such tasks on a prefork worker"
+        )
 
 
 class ResultUnavailable(JobsError, RuntimeError):

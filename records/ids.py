@@ -9,6 +9,7 @@ from typing import NewType
 from ulid import ULID
 
 from celery_jobs.records.errors import InvalidJobId
+from celery_jobs.records.text import clean
 
 JobId = NewType("JobId", str)
 
@@ -40,7 +41,7 @@ def job_id_of(celery_id: str) -> JobId:
     try:
         return parse_job_id(celery_id)
     except InvalidJobId:
-        return JobId(str(ULID.from_uuid(uuid.uuid5(_FOREIGN_IDS, celery_id))))
+        return JobId(str(ULID.from_uuid(uuid.uuid5(_FOREIGN_IDS, clean(celery_id)))))
 
 
 # python-ulid's alphabet in that of int(…, 32)

@@ -40,7 +40,7 @@ STAMPS: dict[JobStatus, Values] = {
         "progress": null(),
         "progress_seq": 0,
     },
-    JobStatus.canceling: {"canceling_at": func.coalesce(_c.canceling_at, now())},
+    JobStatus.canceling: {"canceling_at": func.coalesce(_c.canceling_at, now()), "dispatched_at": null()},
     **dict.fromkeys(TERMINAL, _ENDED),
 }
 

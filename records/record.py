@@ -13,6 +13,7 @@ from ulid import ULID
 
 from celery_jobs.records.ids import JobId, ulid_of
 from celery_jobs.records.states import CancelMode, JobStatus
+from celery_jobs.records.text import clean
 
 
 class Progress(BaseModel):
@@ -68,7 +69,7 @@ class JobRecord(BaseModel):
             fields[name] = fields[name] and ulid_of(fields[name])
         fields["tags"] = [] if fields["tags"] == "[]" else json.loads(fields["tags"])
         fields["cancel_mode"] = fields["cancel_mode"] and CancelMode(fields["cancel_mode"])
-        fields["progress"] = fields["progress"] and Progress.model_construct(**json.loads(fields["progress"]))
+        fields["progress"] = fields["progress"] and _progress(fields["progress"])
         fields["links"] = {}
         return _blank(cls).model_copy(update=fields)
 
@@ -80,6 +81,13 @@ R = TypeVar("R", bound=JobRecord)
 def _blank(model: type[R]) -> R:
     """Lists have 100,000 records: to copy one costs a third of building it."""
     return model.model_construct(id=ULID(bytes(16)), status=JobStatus.pending, submitted_at=datetime.min)  # noqa: DTZ901
+
+
+def _progress(stored: str) -> Progress:
+    told: dict[str, Any] = json.loads(stored)
+    if told.get("message"):
+        told["message"] = clean(told["message"])  # an escaped half of a surrogate pair passed the database
+    return Progress.model_construct(**told)
 
 
 _STATUS = {str(status): status for status in JobStatus}

@@ -211,7 +211,7 @@ def own_runs(store: Store, incarnation: str, pid: int | None = None) -> list[Own
 
 _TAKE_BACK = (
     update(jobs)
-    .where(_c.id == bindparam("job_id"), _c.status == str(_S.pending), _c.dispatched_at.is_not(None))
+    .where(_c.id == bindparam("job_id"), status_in(_S.pending), _c.dispatched_at.is_not(None))
     .values(dispatched_at=null(), version=_c.version + 1)
 )
 _TAKE_ATTEMPT_BACK = _TAKE_BACK.where(_c.attempt == bindparam("expected_attempt"))
@@ -220,7 +220,7 @@ _TAKE_ATTEMPT_BACK = _TAKE_BACK.where(_c.attempt == bindparam("expected_attempt"
 def undispatch(store: Store, job_id: JobId, attempt: int | None = None) -> None:
     """Take a job that was handed over but not started back into the queue: its message is known to be lost.
 
-    `attempt` is the one that the message was for; None where the message is gone, and then whichever waits is sent again.
+    `attempt` is the one that the message was for; None where the message is gone: whichever waits is sent again.
     """
     if attempt is None:
         store.one(_TAKE_BACK, {"job_id": job_id})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, tuple_
+from sqlalchemy import ARRAY, Connection, Float, Insert, bindparam, delete, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from celery_jobs.records.changes import change_mark
@@ -17,7 +16,7 @@ from celery_jobs.records.errors import IdempotencyKeyReused
 from celery_jobs.records.ids import JobId, new_job_id
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs
-from celery_jobs.records.text import clean
+from celery_jobs.records.text import clean_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,9 @@ class Submitted:
 # a database cannot count to a time that no calendar has
 _LONGEST_SECONDS = 100 * 365 * 86400.0
 
-_INSERT = {
-    dialect: insert(jobs)
+# SQLite runs it once a job, inside the process; over a network that would be a round trip or a plan a job
+_INSERT_EACH = (
+    sqlite.insert(jobs)
     .values(
         submitted_at=now(),
         change=change_mark(),
@@ -71,8 +71,39 @@ _INSERT = {
         expires_at=from_now(bindparam("expires_in_seconds")),
     )
     .on_conflict_do_nothing(index_elements=["id"])  # a repeat after a commit whose answer was lost
-    for dialect, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
-}
+)
+
+
+def _insert_arrays() -> Insert:
+    """PostgreSQL: the whole batch as one statement, an array a column; unnest keeps the order, and so does seq."""
+    columns = {name: jobs.c[name].type for name in _COLUMNS} | {"expires_in_seconds": Float()}
+    arrays = [bindparam(f"all_{name}", type_=ARRAY(kind)) for name, kind in columns.items()]
+    batch = func.unnest(*arrays).table_valued(*columns, name="batch").render_derived()
+    made = {
+        "expires_at": from_now(batch.c.expires_in_seconds),
+        "submitted_at": now(),
+        "change": change_mark(),
+        "status": literal(str(JobStatus.pending)),
+    }
+    rows = select(*(batch.c[name] for name in _COLUMNS), *made.values())
+    return postgresql.insert(jobs).from_select([*_COLUMNS, *made], rows).on_conflict_do_nothing(index_elements=["id"])
+
+
+_COLUMNS = (
+    *("id", "task", "queue", "args", "kwargs", "priority", "tags", "submitted_by", "run_at"),
+    *("interruptible", "retry_on_worker_lost", "max_attempts", "retry_of"),
+)
+_INSERT_ARRAYS = _insert_arrays()
+
+
+def insert_fresh(connection: Connection, batch: Sequence[NewJob]) -> list[Submitted]:
+    """Insert jobs without idempotency keys, in their order: one statement. Safe to repeat with the same ids."""
+    rows = [_values(job) for job in batch]
+    if connection.dialect.name == "sqlite":
+        connection.execute(_INSERT_EACH, rows)
+    else:
+        connection.execute(_INSERT_ARRAYS, {f"all_{name}": [row[name] for row in rows] for name in rows[0]})
+    return [Submitted(job.id) for job in batch]
 
 
 def insert_batch(connection: Connection, batch: Sequence[NewJob]) -> list[Submitted | IdempotencyKeyReused]:
@@ -84,9 +115,9 @@ def insert_batch(connection: Connection, batch: Sequence[NewJob]) -> list[Submit
         earlier = _take_key(connection, batch[index])
         if earlier is not None:
             answers[index] = earlier
-    fresh = [_values(job) for index, job in enumerate(batch) if index not in answers]
+    fresh = [job for index, job in enumerate(batch) if index not in answers]
     if fresh:
-        connection.execute(_INSERT[connection.dialect.name], fresh)
+        insert_fresh(connection, fresh)
     return [answers.get(index) or Submitted(job.id) for index, job in enumerate(batch)]
 
 
@@ -103,8 +134,7 @@ def _values(job: NewJob) -> dict[str, Any]:
         "args": job.args,
         "kwargs": job.kwargs,
         "priority": job.priority,
-        # cleaned before they are escaped: PostgreSQL cannot read an escaped NUL when a list asks for a tag
-        "tags": json.dumps([clean(tag) for tag in job.tags]) if job.tags else "[]",
+        "tags": clean_list(job.tags) if job.tags else "[]",
         "submitted_by": job.submitted_by,
         "run_at": job.run_at,
         "expires_in_seconds": _bounded(job.expires_in_seconds),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Dialect, Text
@@ -17,6 +19,11 @@ def clean(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return _ODD.sub("\ufffd", text)
+
+
+def clean_list(texts: Iterable[str]) -> str:
+    """A JSON list of texts, each cleaned before it is escaped: PostgreSQL cannot read an escaped NUL."""
+    return json.dumps([clean(text) for text in texts])
 
 
 class CleanText(TypeDecorator[str]):

@@ -30,6 +30,7 @@ from celery_jobs.records.moves import move
 from celery_jobs.records.queues import ensure
 from celery_jobs.records.states import EXECUTING, JobKind, JobStatus
 from celery_jobs.records.tables import jobs, status_in, workers
+from celery_jobs.records.text import clean_list
 
 _c = jobs.c
 _w = workers.c
@@ -61,8 +62,8 @@ def register(connection: Connection, worker: WorkerRow, lease_seconds: float) ->
         "pid": worker.pid,
         "pool": worker.pool,
         "slots": worker.slots,
-        "queues": json.dumps(list(worker.queues)),
-        "tasks": json.dumps(list(worker.tasks)),
+        "queues": clean_list(worker.queues),
+        "tasks": clean_list(worker.tasks),
         "seen_at": now(),
         "lease_until": from_now(lease_seconds),
         "stopping": False,
@@ -123,7 +124,8 @@ def bury(connection: Connection, incarnation: str, *, known_dead: bool = False) 
     row = connection.execute(gone).first()
     if row is None:
         return []
-    return close_lost(connection, incarnation, f"worker {row.name} stopped reporting")
+    reason = "ended without finishing its jobs" if known_dead else "stopped reporting"
+    return close_lost(connection, incarnation, f"worker {row.name} {reason}")
 
 
 def close_lost(
@@ -165,12 +167,12 @@ def close_stranger(connection: Connection, job_id: JobId, token: str) -> list[Jo
 
 def close_run(connection: Connection, job_id: JobId, incarnation: str, error: str) -> bool:
     """End a run of this worker that its main process is ending, with the reason that only the main process knows."""
-    running = _c.status == str(_S.running)
     statement = move(
         {_S.running: _S.failed, _S.canceling: _S.canceled},
         _c.id == job_id,
         _c.worker_incarnation == incarnation,
-        error=case((running, error), else_=_c.error),
+        error=_if_running(_c.error, error),
+        claim_token=null(),
     )
     return connection.execute(statement).rowcount == 1
 

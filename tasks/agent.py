@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from celery_jobs.records import queues, runs, workers
+from celery_jobs.records.cancel import PREFORK_POOL
 from celery_jobs.records.migrate import check
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
@@ -21,6 +22,7 @@ from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.force import ForcedEnds
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
@@ -48,6 +50,7 @@ class Agent:
         self._heartbeat: Heartbeat | None = None
         self._children = Duty("children", self._look_at_children, CHILDREN_LOOK_SECONDS)
         self._missing: set[int] = set()
+        self._forced_ends = ForcedEnds(self._store, here.incarnation, settings.cancel_grace_seconds)
 
     def start(self) -> None:
         """After the pool, before the first message."""
@@ -110,7 +113,7 @@ class Agent:
             name=self._worker.hostname,
             host=platform.node(),
             pid=os.getpid(),
-            pool="prefork" if self._forks() else "threads",
+            pool=PREFORK_POOL if self._forks() else "threads",
             slots=self.slots(),
             queues=sorted(self._worker.app.amqp.queues.consume_from),
             tasks=sorted(registered()),
@@ -135,6 +138,7 @@ class Agent:
     def _look_at_children(self) -> None:
         """End the runs of children that are gone for two looks (the first may race with their own last report)."""
         rows = runs.own_runs(self._store, self._here.incarnation)
+        self._forced_ends.look(rows, {child.pid for child in self._pool_processes()})
         gone = {row.pid for row in rows if row.pid is not None and _is_gone(row.pid)}
         lost = sorted(gone & self._missing)
         self._missing = gone

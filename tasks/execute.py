@@ -42,6 +42,8 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run.claim = _claim(task, request, run)
         process.current().hints.changed(job_id)
         ending, value, error = _run(task, run, args, kwargs)
+        if isinstance(error, SystemExit) and run.cancel_requested and process.current().forks:
+            raise error  # ended by force: the main process writes the record when this process is gone
         run.ending = True
         progress_writer.flush(run.claim)
         status = _finish(run.claim, ending)
@@ -128,20 +130,19 @@ def _call(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     value = task.run(*args, **kwargs)
     if not inspect.isawaitable(value):
         return value
-    running = RunningCoroutine(_awaited(value, task))
+    running = RunningCoroutine(value if inspect.iscoroutine(value) else _awaited(value))
     run.interruptible_by(running.interrupt)
     try:
         return running.outcome()
+    except Exception as error:
+        task.retry_if_wanted(error)  # Celery's autoretry sees only exceptions of plain functions
+        raise
     finally:
         run.interruptible_by(None)
 
 
-async def _awaited(value: Any, task: Any) -> Any:
-    try:
-        return await value
-    except Exception as error:
-        task.retry_if_wanted(error)  # Celery's autoretry sees only exceptions of plain functions
-        raise
+async def _awaited(value: Any) -> Any:
+    return await value
 
 
 def _completed(task: Any, value: Any) -> Ending:

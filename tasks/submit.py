@@ -34,14 +34,19 @@ class GroupSubmit:
 
     async def _write(self) -> None:
         while self._waiting:
+            await asyncio.sleep(0)  # the requests that arrived together join this commit
             batch, self._waiting = self._waiting[:_MOST_PER_COMMIT], self._waiting[_MOST_PER_COMMIT:]
             batch = [(job, answer) for job, answer in batch if not answer.done()]  # some callers gave up
             if batch:
                 await self._commit(batch)
 
     async def _commit(self, batch: Sequence[tuple[NewJob, asyncio.Future[Submitted]]]) -> None:
+        new = [job for job, _ in batch]
         try:
-            outcomes = await self._store.write(submit.insert_batch, [job for job, _ in batch])
+            if any(job.idempotency is not None for job in new):
+                outcomes = await self._store.write(submit.insert_batch, new)
+            else:
+                outcomes = await self._store.write_one(submit.insert_fresh, new)
         except DatabaseUnavailable as error:
             _resolve(batch, [error] * len(batch))
         except Exception as error:

@@ -1,17 +1,18 @@
-"""Bare `apply_async` in a loop: `python -m benchmarks.subjects.producer COUNT held|pool`; prints its rate."""
+"""Bare `apply_async` in a loop: `python -m benchmarks.subjects.producer COUNT held|pool`; prints when it began and its rate."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
 from benchmarks.subjects.bare import app, noop
 
 
-def send(count: int, held: bool) -> float:
-    """Messages per second, with one producer held all the time or one taken from Celery's pool for each."""
+def send(count: int, held: bool) -> tuple[float, float]:
+    """Begin and messages per second, with one producer held all the time or one taken from Celery's pool for each."""
     noop.apply_async()  # connects
-    start = time.perf_counter()
+    began, start = time.time(), time.perf_counter()
     if held:
         with app.producer_or_acquire() as producer:
             for _ in range(count):
@@ -19,8 +20,8 @@ def send(count: int, held: bool) -> float:
     else:
         for _ in range(count):
             noop.apply_async()
-    return count / (time.perf_counter() - start)
+    return began, count / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":
-    print(send(int(sys.argv[1]), sys.argv[2] == "held"))
+    print(json.dumps(send(int(sys.argv[1]), sys.argv[2] == "held")))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import httpx
 import pytest
 
 from tests.support.jobs import Jobs
+from tests.support.postgres import PostgresServer
 from tests.support.processes import Process, Processes
+from tests.support.redis import RedisServer
 from tests.support.service import Service
 from tests.support.stack import KINDS, Kind, Stack, migrate
 
@@ -30,26 +33,45 @@ def environment(kind: Kind, folder: Path, request: pytest.FixtureRequest) -> dic
     return env
 
 
-@pytest.fixture(scope="session")
-def shared_stacks(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[Kind], Stack]]:
+class Shared:
     """The running deployment of each kind, started when a test first asks for it."""
-    ledger = Processes(tmp_path_factory.mktemp("logs"))
-    running: dict[Kind, Stack] = {}
 
-    def shared(kind: Kind) -> Stack:
-        stack = running.get(kind)
+    def __init__(self, request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> None:
+        self._request, self._factory = request, factory
+        self._ledger = Processes(factory.mktemp("logs"))
+        self._running: dict[Kind, Stack] = {}
+
+    def of(self, kind: Kind) -> Stack:
+        stack = self._running.get(kind)
         if stack is None or not usable(stack):
-            folder = tmp_path_factory.mktemp(kind.name)
-            service = Service(ledger, folder, environment(kind, folder, request))
-            stack = running[kind] = Stack(kind, service, SHARED_SLOTS).start()
+            folder = self._factory.mktemp(kind.name)
+            service = Service(self._ledger, folder, environment(kind, folder, self._request))
+            stack = self._running[kind] = Stack(kind, service, SHARED_SLOTS).start()
         return stack
 
-    yield shared
-    ledger.end_all()
-    for stack in running.values():
-        stack.service.close()
+    def close(self) -> None:
+        with redirect_stdout(StringIO()):
+            self._ledger.end_all()
+        for stack in self._running.values():
+            stack.service.close()
+
+
+@pytest.fixture(scope="session")
+def shared_embedded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with closing(Shared(request, tmp_path_factory)) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def shared_served(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_server: RedisServer,
+    postgres_server: PostgresServer,
+) -> Iterator[Shared]:
+    """Asks for the servers by name, so that they end after what uses them."""
+    with closing(Shared(request, tmp_path_factory)) as shared:
+        yield shared
 
 
 def usable(stack: Stack) -> bool:
@@ -64,9 +86,10 @@ def usable(stack: Stack) -> bool:
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in KINDS], ids=str)
-def stack(request: pytest.FixtureRequest, shared_stacks: Callable[[Kind], Stack]) -> Iterator[Stack]:
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A running deployment that others use too: leave it as it was, and end what you started."""
-    stack = shared_stacks(request.param)
+    shared: Shared = request.getfixturevalue("shared_embedded" if request.param.embedded else "shared_served")
+    stack = shared.of(request.param)
     told = {process: len(process.log) for process in processes_of(stack)}
     yield stack
     stack.release_all()

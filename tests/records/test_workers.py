@@ -138,14 +138,14 @@ def test_a_run_that_its_process_holds_no_more_is_ended_by_its_token(store: Face)
 
 def test_the_main_process_ends_a_run_with_the_reason_that_it_knows(store: Face):
     job, asked = started(store), in_state(store, JobStatus.canceling)
-    for each, won in ((job, True), (asked, True)):
-        arguments = (each.id, each.runner.incarnation, 4242, "TimeLimitExceeded: 5", "tb")
-        assert store.write(workers.close_run, each.id, each.runner.incarnation, 1, "no", None) is False
-        assert store.write(workers.close_run, *arguments) is won
-        assert store.write(workers.close_run, *arguments) is False
+    for each in (job, asked):
+        assert store.write(workers.close_run, each.id, "another", "no") is False
+        assert store.write(workers.close_run, each.id, each.runner.incarnation, "TimeLimitExceeded: 5") is True
+        assert store.write(workers.close_run, each.id, each.runner.incarnation, "TimeLimitExceeded: 5") is False
+        assert finish(store, each) is None
     failed, canceled = record(store, job.id), record(store, asked.id)
-    assert (failed.status, failed.error, failed.error_traceback) == (JobStatus.failed, "TimeLimitExceeded: 5", "tb")
-    assert (canceled.status, canceled.error, canceled.error_traceback) == (JobStatus.canceled, None, None)
+    assert (failed.status, failed.error) == (JobStatus.failed, "TimeLimitExceeded: 5")
+    assert (canceled.status, canceled.error) == (JobStatus.canceled, None)
 
 
 def test_runs_whose_worker_has_no_row_are_closed_and_others_are_not(store: Face):

@@ -81,7 +81,8 @@ class Process:
     def children(self) -> list[psutil.Process]:
         """Its living descendants, such as the children of a prefork pool."""
         try:
-            return psutil.Process(self.pid).children(recursive=True)
+            family = psutil.Process(self.pid).children(recursive=True)
+            return [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
         except psutil.NoSuchProcess:
             return []
 

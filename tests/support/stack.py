@@ -115,3 +115,11 @@ class Stack:
     def broker_database(self) -> int:
         """The number of the Redis database that carries its messages."""
         return int(self.service.env["CELERY_BROKER_URL"].rpartition("/")[2])
+
+    def worker_of(self, job: str) -> Process:
+        """The worker process whose code runs the job now."""
+        pid = self.journal.starts(job)[-1].pid
+        for worker in self.workers:
+            if worker.running and pid in {worker.pid, *(child.pid for child in worker.children())}:
+                return worker
+        raise AssertionError(f"no worker has a process {pid}")

@@ -39,7 +39,8 @@ KEYS = json.dumps({"secret-of-alice": {"identity": "alice"}})
 )
 def test_a_wrong_setting_is_named(new_service: NewService, command: str, env: dict[str, str], says: str):
     service = new_service(JOBS_PORT=str(free_port())) if "JOBS_PORT" not in env else new_service()
-    ended = service.run(*command.split(), **env)
+    service.env.update(env)
+    ended = service.run(*command.split())
     assert_told(ended.returncode, ended.stderr, says)
 
 

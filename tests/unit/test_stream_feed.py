@@ -26,6 +26,7 @@ from celery_jobs.records.states import JobStatus
 from celery_jobs.records.store import AsyncStore, Store
 from celery_jobs.records.submit import NewJob
 from celery_jobs.records.tables import jobs
+from tests.support.waiting import wait_until_async
 
 SOON = 5.0
 NEVER_POLL = 60.0
@@ -189,9 +190,12 @@ async def test_an_outage_only_delays(hub: Hub, records: Records):
     job_id = records.new_job()
     subscription = await opened(hub, records, job_id, 0.02)
     records.failing = True
-    failed = records.reads
-    while records.reads < failed + 2:
-        await asyncio.sleep(0.01)
+    healthy = records.reads
+
+    async def failed_twice() -> bool:
+        return records.reads >= healthy + 2
+
+    await wait_until_async(failed_twice, "the feed meets the outage")
     records.go(job_id, "pending", "running")
     records.hint({job_id})
     assert await subscription.next(0.2) is News.quiet

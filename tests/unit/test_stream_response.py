@@ -118,7 +118,12 @@ async def test_each_change_is_sent_until_the_end(hub: Hub):
         hub.publish(row)
         await client.got(row.version + 1)
     await asyncio.wait_for(client.call, SOON)
-    assert [chunk.split(b"\n")[0] for chunk in client.chunks] == [b"id: 0-0-0", b"id: 1-1-0", b"id: 1-1-1", b"id: 1-4-0"]
+    assert [chunk.split(b"\n")[0] for chunk in client.chunks] == [
+        b"id: 0-0-0",
+        b"id: 1-1-0",
+        b"id: 1-1-1",
+        b"id: 1-4-0",
+    ]
 
 
 async def test_a_change_between_subscribing_and_reading_is_not_sent_twice(hub: Hub):
@@ -228,5 +233,3 @@ async def test_a_long_health_interval_is_filled_with_comments(monkeypatch: pytes
     assert (await client.got(3))[1:3] == [b": keep-alive\n\n"] * 2
     client.leave()
     await asyncio.wait_for(client.call, SOON)
-
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +37,7 @@ def test_sigterm_ends_open_streams_at_once_with_no_half_frame(new_service: Calla
     for _ in threads:
         assert opened.acquire(timeout=20)
     told = time.monotonic()
-    served.process.signal(signal.SIGTERM)
+    served.process.terminate()
     for thread in threads:
         thread.join(20)
     assert len(ended) == STREAMS, "no stream broke off"
@@ -56,7 +55,7 @@ def test_a_second_service_resumes_the_stream_where_it_ended(new_service: Callabl
     job_id = served.client.post("/api/v1/compute", json={"duration": 60}).json()["job_id"]
     with served.stream(f"/api/v1/jobs/{job_id}/$stream") as stream:
         running = stream.until(lambda event: event.status == "running", "the job runs")
-    served.process.signal(signal.SIGTERM)
+    served.process.terminate()
     wait_until(lambda: not served.process.running, "the process ends", 5)
     again = service.up()
     with open_stream(again.client, f"/api/v1/jobs/{job_id}/$stream", last_event_id=running.id) as stream:
