@@ -121,7 +121,9 @@ class BaseServiceBuilder:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            if self._job_options is not None:
+            if self._job_options is None:
+                await stack.enter_async_context(lifespan.run_without_jobs(app))
+            else:
                 scheduler = self._create_scheduler(self._job_options)
                 await stack.enter_async_context(lifespan.run_jobs(app, scheduler))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
@@ -134,9 +136,11 @@ class BaseServiceBuilder:
             app.state.jobs_prefix = options.prefix
             app.state.id_prefixes = (options.prefix, f"{base}/compute")
             names = [str(tag) for tag in options.tags or ("jobs",)]
-            app.include_router(compute.router, prefix=f"{base}/compute", tags=["compute"])
+            for routes in (compute.submits, compute.router):
+                app.include_router(routes, prefix=f"{base}/compute", tags=["compute"])
+            for routes in (tasks.submits, tasks.router):
+                app.include_router(routes, prefix=f"{base}/tasks", tags=["tasks"])
             app.include_router(jobs.router, prefix=options.prefix, tags=[*names])
-            app.include_router(tasks.router, prefix=f"{base}/tasks", tags=["tasks"])
             app.include_router(queues.router, prefix=f"{base}/queues", tags=["queues"])
         if self._health:
             app.include_router(health.router, tags=["health"])

@@ -16,7 +16,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celery_jobs.api.health import HealthWatch
+from celery_jobs.api.health import Check, HealthWatch
 from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
@@ -46,6 +46,20 @@ async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[N
         feed.cancel()
         await asyncio.wait({feed})
         await scheduler.shutdown()
+
+
+@contextlib.asynccontextmanager
+async def run_without_jobs(app: FastAPI) -> AsyncGenerator[None]:
+    """Health alone: a service without jobs needs nothing."""
+    app.state.hub, app.state.health = Hub(), HealthWatch(_no_checks)
+    try:
+        yield
+    finally:
+        app.state.hub.close()
+
+
+async def _no_checks() -> dict[str, Check]:
+    return {}
 
 
 @contextlib.asynccontextmanager

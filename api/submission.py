@@ -7,16 +7,19 @@ framework resolves by itself costs a tenth of the whole answer. `DOCUMENTED` tel
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import pydantic_core
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from celery_jobs.api.auth import Caller, submitter
+from celery_jobs.api.body import keyword_arguments
 from celery_jobs.api.schemas.jobs import SubmitOptions
 from celery_jobs.records.ids import JobId
 
@@ -67,6 +70,24 @@ async def read_submission(request: Request) -> Submission:
 
 
 SubmissionDep = Annotated[Submission, Depends(read_submission)]
+
+
+class SubmitRoute(APIRoute):
+    """Calls a submit's endpoint without the framework's resolver, which would cost a quarter of the whole answer.
+
+    The endpoint takes the path's parameters as text, `arguments` (the body) and `submission`, and answers a Response;
+    its declaration still makes the OpenAPI entry.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint with the two things that every submit takes."""
+
+        async def submit(request: Request) -> Response:
+            arguments = await keyword_arguments(request)
+            submission = await read_submission(request)
+            return await self.endpoint(**request.path_params, arguments=arguments, submission=submission)
+
+        return submit
 
 
 def _options(request: Request) -> SubmitOptions:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from enum import StrEnum
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -16,11 +18,12 @@ from benchmarks.report import Figure
 from benchmarks.servers import Bench
 
 NOTES = [
-    "Peers run in the same run on the same Redis: uvicorn with uvloop and httptools, one process, a plain `def` endpoint "
-    "(so in FastAPI's threads, as people write it) that returns noop.delay().id; Celery with its defaults.",
+    "Peers, in the same run on the same Redis: uvicorn with uvloop and httptools, one process, a plain `def` endpoint "
+    "(in FastAPI's threads, as people write it) that returns noop.delay().id; Celery with its defaults.",
     "Ours is durable when it answers (fsync of PostgreSQL and SQLite is on); the peers' Redis keeps nothing on disk.",
     "The embedded service has no peer without a server: it is set against bare Celery on Redis.",
-    "cpu ms: processor time of the server side per request or job, the smallest round; it hardly sees other load.",
+    "cpu ms: processor time of the server side per request or job, the smallest round; it hardly sees other load. "
+    "Of submits while a worker runs it is the HTTP process alone.",
 ]
 
 
@@ -59,16 +62,24 @@ def run(
     notes = list(NOTES)
     if load > (os.cpu_count() or 1) / 2:
         notes.append(f"The machine was busy with other things (load {load:.1f}): trust ratios and cpu ms only.")
-    with Bench() as bench:
-        for part in only or list(Part):
-            began = time.monotonic()
-            print(f"{part} …", end=" ", file=sys.stderr, flush=True)
-            found, said = measure(part, bench, QUICK if quick else FULL)
-            print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-            figures += found
-            notes += said
-    report.show(figures, notes)
-    print(f"Written to benchmarks/results/{report.save(figures, notes, quick, load).name}")
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        with Bench() as bench:
+            for part in only or list(Part):
+                began = time.monotonic()
+                print(f"{part} …", end=" ", file=sys.stderr, flush=True)
+                found, said = measure(part, bench, QUICK if quick else FULL)
+                print(f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+                figures += found
+                notes += said
+    finally:
+        if figures:  # also when a later part failed
+            report.show(figures, notes)
+            print(f"Written to benchmarks/results/{report.save(figures, notes, quick, load).name}")
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(1)  # on the way out everything that was started is ended
 
 
 if __name__ == "__main__":

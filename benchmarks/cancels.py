@@ -1,4 +1,4 @@
-"""From the cancel request of a running coroutine to `canceled` in its record (contract: within 200 ms on an idle machine)."""
+"""From the cancel request of a running coroutine to `canceled` in its record (contract: within 200 ms)."""
 
 from __future__ import annotations
 

@@ -19,5 +19,5 @@ class Plan:
     cancels: int
 
 
-QUICK = Plan(rounds=1, burst_seconds=1.5, clients=32, produced=800, starts=30, jobs=400, counted=60, cancels=15)
+QUICK = Plan(rounds=1, burst_seconds=1.5, clients=32, produced=800, starts=20, jobs=300, counted=40, cancels=10)
 FULL = Plan(rounds=5, burst_seconds=3.0, clients=32, produced=4000, starts=200, jobs=2000, counted=300, cancels=60)

@@ -15,7 +15,7 @@ from benchmarks.report import Figure, bounded, compared, percentile
 from benchmarks.servers import Bare, Bench, Endpoints, Ours, ours_embedded, ours_on_servers
 
 GROUP = "POST to first start, idle, sequential"
-PEER = "delay() endpoint, bare Celery prefork"
+PEER = "delay() and bare Celery"
 AIM_MS = 15.0
 _PAUSE_SECONDS = 0.02
 _numbers = itertools.count(1)

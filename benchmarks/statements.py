@@ -67,7 +67,7 @@ def _count(
         ours.pause(False)
         figures.append(Figure(GROUP, f"{where}, {name}", counts.total() / jobs, "statements"))
         commits = counts["COMMIT"] / jobs
-        figures.append(Figure(GROUP, f"{where}, {name}: of these COMMIT", commits, "statements"))
+        figures.append(Figure(GROUP, f"{where}, {name}, COMMIT", commits, "statements"))
         notes += [
             f"{where}, {name}: {number / jobs:.2f} {statement[:_SHOWN]}"
             for statement, number in counts.most_common()
@@ -101,7 +101,7 @@ def _logged(log: Path) -> list[str]:
 
 
 def _spelled(statement: str) -> str:
-    """The same for statements that differ by names of columns only in length."""
-    text = " ".join(statement.split())
+    """Shortened, and the same for statements that differ by a number in a name."""
+    text = re.sub(r"sa_savepoint_\d+", "sa_savepoint_n", " ".join(statement.split()))
     text = re.sub(r"(SELECT|RETURNING) (jobs\.\w+(?: AS \w+)?, ){3,}", r"\1 …, ", text)
     return re.sub(r"\((?:\w+, ){4,}\w+\)", "(…)", text)

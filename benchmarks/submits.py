@@ -15,9 +15,9 @@ from benchmarks.servers import Bare, Bench, Ours, ours_embedded, ours_on_servers
 
 GROUP = "submits per second, {} clients"
 NOOP, COMPUTE = ("/api/v1/tasks/noop", "{}"), ("/api/v1/compute", '{"duration": 0.1}')
-DELAY, DELAY_FIRE = "delay() endpoint", "delay() endpoint, no result backend"
-NOTHING = "FastAPI endpoint that returns at once"
-HELD, POOL = "apply_async in a loop, held producer", "apply_async in a loop"
+DELAY, DELAY_FIRE = "delay() endpoint", "delay(), no result backend"
+NOTHING = "FastAPI that returns at once"
+HELD, POOL = "apply_async, held producer", "apply_async in a loop"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """No-op jobs end to end: the time from the first submit to the last completion.
 
-Streamed: submitted while a worker runs, ours over HTTP, bare Celery by `apply_async` in a loop (which no HTTP slows) and
-by the `delay()` endpoint. Backlog: all submitted before the worker may take the first, timed from then.
+Streamed: submitted while a worker runs; ours over HTTP, bare Celery by `apply_async` in a loop (which no HTTP slows)
+and by the `delay()` endpoint. Backlog: all submitted before the worker may take the first, timed from then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measure(bench: Bench, plan: Plan) -> list[Figure]:
             for _ in range(rounds):
                 pids = [ours.process.pid, mine.pid, redis_pid, postgres_pid]
                 _ours(f"ours, {pool}", ours, plan.jobs, pids, note)
-                _bare(f"bare Celery, {pool}", bare, peer, plan.jobs, [theirs.pid, redis_pid], note)
+                _bare(f"bare, {pool}", bare, peer, plan.jobs, [theirs.pid, redis_pid], note)
     with ours_embedded(bench) as ours:
         for _ in range(rounds):
             _ours("ours embedded", ours, plan.jobs, [ours.process.pid], note)
@@ -61,7 +61,7 @@ def _ours(name: str, ours: Ours, jobs: int, pids: list[int], note: Note) -> None
     ours.clear()
     ours.pause(False)
     meter = Meter(pids)
-    note(f"{name}, streamed over HTTP", _await_completed(ours, _submit(ours, jobs), jobs), meter)
+    note(f"{name}, over HTTP", _await_completed(ours, _submit(ours, jobs), jobs), meter)
     ours.clear()
     _submit(ours, jobs)
     meter, began = Meter(pids), time.time()
@@ -84,10 +84,10 @@ def _await_completed(ours: Ours, began: float, jobs: int) -> float:
 def _bare(name: str, bare: Bare, peer: Endpoints, jobs: int, pids: list[int], note: Note) -> None:
     _await_results(bare, bare.produce(20)[0], 21)
     meter = Meter(pids)
-    note(f"{name}, streamed by apply_async", _await_results(bare, bare.produce(jobs)[0], jobs + 1), meter)
+    note(f"{name}, by apply_async", _await_results(bare, bare.produce(jobs)[0], jobs + 1), meter)
     meter = Meter([*pids, peer.process.pid])
     began = burst(peer.port, "/noop", requests=jobs).began
-    note(f"{name}, streamed by delay() over HTTP", _await_results(bare, began, jobs), meter)
+    note(f"{name}, by delay() over HTTP", _await_results(bare, began, jobs), meter)
     bare.control("cancel_consumer")
     bare.produce(jobs)
     meter, began = Meter(pids), time.time()
@@ -105,11 +105,9 @@ def _await_results(bare: Bare, began: float, results: int) -> float:
 
 def _against_peers(figures: list[Figure]) -> list[Figure]:
     for pool, _slots in POOLS:
-        peer = f"bare Celery, {pool}"
-        figures = compared(figures, f"ours, {pool}, streamed over HTTP", f"{peer}, streamed by apply_async", AIM)
+        peer = f"bare, {pool}"
+        figures = compared(figures, f"ours, {pool}, over HTTP", f"{peer}, by apply_async", AIM)
         figures = compared(figures, f"ours, {pool}, backlog", f"{peer}, backlog", AIM)
-        figures = compared(figures, f"{peer}, streamed by delay() over HTTP", f"{peer}, streamed by apply_async")
-    figures = compared(
-        figures, "ours embedded, streamed over HTTP", "bare Celery, threads, streamed by apply_async", AIM
-    )
-    return compared(figures, "ours embedded, backlog", "bare Celery, threads, backlog", AIM)
+        figures = compared(figures, f"{peer}, by delay() over HTTP", f"{peer}, by apply_async")
+    figures = compared(figures, "ours embedded, over HTTP", "bare, threads, by apply_async", AIM)
+    return compared(figures, "ours embedded, backlog", "bare, threads, backlog", AIM)

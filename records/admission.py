@@ -6,12 +6,26 @@ finishes take no lock, since they never raise the count.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, exists, func, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    case,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
@@ -80,32 +94,61 @@ _WAITING = and_(
 # in the words of the partial index (records/tables.py)
 _ACTIVE = or_(status_in(JobStatus.running, JobStatus.canceling), _HANDED_OVER)
 
+_LIMIT_IN_FORCE = select(limit_column()).where(queues.c.name == bindparam("queue_name")).scalar_subquery()
+
+
+def _room(queue: ColumnElement[str], limit: ColumnElement[Any]) -> ColumnElement[int]:
+    """SQL for how many more jobs of a queue may be handed over; may be negative after a limit was lowered."""
+    active = select(func.count()).where(_c.queue == queue, _ACTIVE).scalar_subquery()
+    handed_over = select(func.count()).where(_c.queue == queue, _HANDED_OVER).scalar_subquery()
+    wanted = HELD_PER_SLOT * live_slots(queue)
+    held = case((wanted > HELD_AT_LEAST, wanted), else_=HELD_AT_LEAST)
+    # filled up when half is gone: one look then serves many jobs, and no slot has to wait for it
+    return case((limit.is_not(None), limit - active), (2 * handed_over <= held, held - handed_over), else_=0)
+
+
+def live_slots(queue: ColumnElement[str]) -> ColumnElement[int]:
+    """How many jobs of the queue its live workers can run at once."""
+    alive = and_(workers.c.lease_until > now(), workers.c.stopping.is_(False))
+    served = workers.c.queues.like(literal('%"') + queue + literal('"%'))  # a JSON list of names
+    return select(func.coalesce(func.sum(workers.c.slots), 0)).where(alive, served).scalar_subquery()
+
+
+def _clamped(room: ColumnElement[int], most: ColumnElement[int]) -> ColumnElement[int]:
+    """At least 0 and at most `most`; the room is computed once."""
+    found = select(room.label("room")).subquery()
+    return select(case((found.c.room <= 0, 0), (found.c.room < most, found.c.room), else_=most)).scalar_subquery()
+
+
+_FIRST = select(_c.seq).where(_c.queue == queues.c.name, _WAITING).order_by(_c.priority.desc(), _c.seq).limit(1)
 _QUEUES_WITH_WORK = select(queues.c.name).where(
-    queues.c.paused.is_(False), exists(select(_c.seq).where(_c.queue == queues.c.name, _WAITING))
+    queues.c.paused.is_(False),
+    _FIRST.scalar_subquery().is_not(None),  # EXISTS has no order, by which SQLite would find the partial index
+    _room(queues.c.name, limit_column()) > 0,
 )
 _LOCK = (
     select(queues.c.paused, limit_column().label("limit"))
     .where(queues.c.name == bindparam("queue_name"))
     .with_for_update()
 )
-_COUNT = select(func.count().label("active"), func.count(case((_HANDED_OVER, 1))).label("handed_over")).where(
-    _c.queue == bindparam("queue_name"), _ACTIVE
-)
+_COUNT_ACTIVE = select(func.count()).where(_c.queue == bindparam("queue_name"), _ACTIVE)
 _NEXT = (
     select(_c.seq)
     .where(_c.queue == bindparam("queue_name"), _WAITING)
     .order_by(_c.priority.desc(), _c.seq)
-    .limit(bindparam("free"))
+    .limit(_clamped(_room(bindparam("queue_name", type_=Text()), _LIMIT_IN_FORCE), bindparam("most", type_=Integer())))
 )
-_HAND_OVER = (
-    update(jobs)
-    .where(_c.seq.in_(_NEXT), _PENDING, _c.dispatched_at.is_(None))
+# PostgreSQL plans an IN as a join over every pending job; an array it looks up by key
+_HAND_OVER = {
+    dialect: update(jobs)
+    .where(chosen, _PENDING, _c.dispatched_at.is_(None))
     .values(dispatched_at=now(), published_at=now(), publications=1)
     .returning(*_OUTGOING)
-)
-_LIVE_WORKERS = select(workers.c.slots, workers.c.queues).where(
-    workers.c.lease_until > now(), workers.c.stopping.is_(False)
-)
+    for dialect, chosen in (
+        ("sqlite", _c.seq.in_(_NEXT)),
+        ("postgresql", _c.seq == any_(func.array(_NEXT.scalar_subquery()))),
+    )
+}
 
 
 def queues_with_work(connection: Connection) -> list[str]:
@@ -115,23 +158,13 @@ def queues_with_work(connection: Connection) -> list[str]:
 
 def admit(connection: Connection, queue: str, most: int = 200) -> list[Outgoing]:
     """Mark the next jobs that fit as handed over, in the order in which they shall start."""
-    row = connection.execute(_LOCK, {"queue_name": queue}).first()
+    named = {"queue_name": queue}
+    row = connection.execute(_LOCK, named).first()
     if row is None or row.paused:
         return []
-    count = connection.execute(_COUNT, {"queue_name": queue}).one()
-    if row.limit is not None:
-        free = row.limit - count.active
-    else:
-        free = max(HELD_AT_LEAST, HELD_PER_SLOT * live_slots(connection, queue)) - count.handed_over
-    if free <= 0:
-        return []
-    rows = connection.execute(_HAND_OVER, {"queue_name": queue, "free": min(free, most)}).all()
+    # a statement of its own after the lock, so that it sees what the last holder of the lock committed
+    rows = connection.execute(_HAND_OVER[connection.dialect.name], named | {"most": most}).all()
     return [_outgoing(row) for row in sorted(rows, key=lambda row: (-row.priority, row.seq))]
-
-
-def live_slots(connection: Connection, queue: str) -> int:
-    """How many jobs of the queue its live workers can run at once."""
-    return sum(row.slots for row in connection.execute(_LIVE_WORKERS) if queue in json.loads(row.queues))
 
 
 def take_back(connection: Connection, queue: str) -> int:
@@ -143,7 +176,7 @@ def take_back(connection: Connection, queue: str) -> int:
     if not row.paused:
         if row.limit is None:
             return 0
-        excess = connection.execute(_COUNT, {"queue_name": queue}).one().active - row.limit
+        excess = connection.execute(_COUNT_ACTIVE, {"queue_name": queue}).scalar_one() - row.limit
         handed_over = handed_over.order_by(_c.priority, _c.seq.desc()).limit(max(excess, 0))
     return _clear(connection, _c.seq.in_(handed_over))
 

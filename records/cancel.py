@@ -27,7 +27,7 @@ from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move, touched
 from celery_jobs.records.record import JobRecord
-from celery_jobs.records.states import EXECUTING, TERMINAL, CancelMode, CancelOutcome, JobKind, JobStatus
+from celery_jobs.records.states import EXECUTING, CancelMode, CancelOutcome, JobKind, JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs, status_in, workers
 
 _c = jobs.c
@@ -106,18 +106,25 @@ def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> Can
 
     With `force` a running plain function is ended with its process; ForceImpossible where it has none of its own.
     """
-    named = {"job_id": job_id}
-    moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
-    moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
-    if moved is None and force:
-        connection.execute(_FORCE_LATER, named)
-    record = reads.record(connection, job_id)
+    record = _ask(connection, job_id, force)
+    # it moved between two statements, such as by a retry; what still runs in spite of force cannot be forced
+    while record.status is _S.pending or (record.status is _S.running and not force):
+        record = _ask(connection, job_id, force)
     if force and record.status in EXECUTING and record.cancel_mode not in _FORCED:
         raise ForceImpossible(job_id)
     return CancelAnswer(_outcome(record.status), record, record.worker)
 
 
 _FORCED = (CancelMode.force, CancelMode.interrupt)
+
+
+def _ask(connection: Connection, job_id: JobId, force: bool) -> JobRecord:
+    named = {"job_id": job_id}
+    moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
+    moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
+    if moved is None and force:
+        connection.execute(_FORCE_LATER, named)
+    return reads.record(connection, job_id)
 
 
 def _outcome(status: JobStatus) -> CancelOutcome:
@@ -170,6 +177,5 @@ def purge_deleted(connection: Connection, own_seconds: float, foreign_seconds: f
         and_(_c.kind == str(JobKind.own), _c.deleted_at < from_now(-own_seconds)),
         _c.deleted_at < from_now(-foreign_seconds),
     )
-    ended = status_in(*sorted(TERMINAL))
-    chosen = select(_c.seq).where(_c.deleted_at.is_not(None), old, ended).limit(most)
+    chosen = select(_c.seq).where(_c.deleted_at.is_not(None), old, _c.finished_at.is_not(None)).limit(most)
     return connection.execute(delete(jobs).where(_c.seq.in_(chosen))).rowcount

@@ -40,16 +40,27 @@ def database_url(text: str) -> URL:
     raise SettingsError(f"DATABASE_URL names a database of the kind {backend!r}; the service knows {_KNOWN}")
 
 
-def sync_engine(url: URL, pool_size: int = 5) -> Engine:
-    """An engine for threads; opens no connection before its first use."""
+def sync_engine(url: URL, pool_size: int = 5, *, alone: bool = False) -> Engine:
+    """An engine for threads; opens no connection before its first use. `alone`: each statement commits by itself."""
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
-    return create_engine(url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args())
+    more = _alone() if alone else {}
+    return create_engine(
+        url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args(), **more
+    )
 
 
-def async_engine(url: URL, pool_size: int = 8) -> AsyncEngine:
-    """PostgreSQL only: an engine for the event loop."""
-    return create_async_engine(url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args())
+def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncEngine:
+    """PostgreSQL only: an engine for the event loop. `alone`: each statement commits by itself."""
+    more = _alone() if alone else {}
+    return create_async_engine(
+        url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args(), **more
+    )
+
+
+def _alone() -> dict[str, Any]:
+    # connections of their own: to switch one to autocommit and back costs as much as a small statement
+    return {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
 
 
 def _connect_args() -> dict[str, Any]:

@@ -13,10 +13,11 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
 from celery_jobs.records.changes import raise_counter
 
-_Call = tuple[Callable[[Connection], Any], "Future[Any]"]
+_Call = tuple[Callable[[Connection], Any], "Future[Any]", bool]
 _Calls = queue.SimpleQueue["_Call | None"]
 _Outcome = tuple["Future[Any]", Any, BaseException | None]
 
@@ -33,11 +34,14 @@ class SqliteWriter:
         self._calls: _Calls = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, call: Callable[[Connection], Any]) -> Future[Any]:
-        """The future of `call(connection)`, resolved once its transaction is on disk."""
+    def submit(self, call: Callable[[Connection], Any], *, one_statement: bool = False) -> Future[Any]:
+        """The future of `call(connection)`, resolved once its transaction is on disk.
+
+        One statement undoes itself when it fails, so it needs no savepoint.
+        """
         future: Future[Any] = Future()
         with self._lock:
-            self._calls.put((call, future))
+            self._calls.put((call, future, one_statement))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, args=(self._calls,), name="sqlite-writer", daemon=True
@@ -64,11 +68,13 @@ class SqliteWriter:
             with self._engine.begin() as connection:  # waits for the lock of another process
                 connection.execute(raise_counter())
                 # a waiter that gave up meanwhile has its call taken out
-                wanted = [(call, future) for call, future in batch if future.set_running_or_notify_cancel()]
-                for call, future in wanted:
-                    outcomes.append((future, *_in_savepoint(connection, call, alone=len(wanted) == 1)))
+                wanted = [entry for entry in batch if entry[1].set_running_or_notify_cancel()]
+                for call, future, one_statement in wanted:
+                    run = _alone if len(wanted) == 1 else _as_one_statement if one_statement else _in_savepoint
+                    value, error = run(connection, call)
+                    outcomes.append((future, value, error))
         except BaseException as error:
-            outcomes = [(future, None, error) for _call, future in batch]
+            outcomes = [(future, None, error) for _call, future, _one in batch]
         for outcome in outcomes:
             _answer(*outcome)
 
@@ -91,11 +97,20 @@ def _gather(calls: _Calls) -> list[_Call]:
     return batch
 
 
-def _in_savepoint(
-    connection: Connection, call: Callable[[Connection], Any], alone: bool
-) -> tuple[Any, BaseException | None]:
-    if alone:
-        return call(connection), None  # its failure undoes the whole transaction, which is its own
+def _alone(connection: Connection, call: Callable[[Connection], Any]) -> tuple[Any, BaseException | None]:
+    return call(connection), None  # its failure undoes the whole transaction, which is its own
+
+
+def _as_one_statement(connection: Connection, call: Callable[[Connection], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return call(connection), None
+    except OperationalError:
+        raise  # a full disk or the like may have undone the whole transaction
+    except Exception as error:
+        return None, error  # undone by itself
+
+
+def _in_savepoint(connection: Connection, call: Callable[[Connection], Any]) -> tuple[Any, BaseException | None]:
     savepoint = connection.begin_nested()
     try:
         value = call(connection)

@@ -32,7 +32,7 @@ WHEN: dict[tuple[JobStatus, JobStatus], str] = {
 
 _HEAD = """# Job states
 
-Generated from `MOVES` in `records/states.py` by `python -m celery_jobs.records.statesdoc > docs/states.md`; do not edit.
+Generated from `MOVES` in `records/states.py`: `python -m celery_jobs.records.statesdoc > docs/states.md`.
 
 Every write of a status is one guarded UPDATE (`records/moves.py`) that names the states it may come from. One that
 finds no row changes nothing, and the caller reads what is true now. A terminal state of a `@job` never changes.

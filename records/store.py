@@ -35,14 +35,17 @@ class Store:
     def __init__(self, url: str, *, patience_seconds: float = 0.0, pool_size: int = 5) -> None:
         self.engine: Engine = sync_engine(database_url(url), pool_size)
         self.patience_seconds = patience_seconds
-        self._autocommit = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._alone: Engine = self.engine  # SQLite: what writes, goes to the writer
+        if self.engine.dialect.name != "sqlite":
+            self._alone = sync_engine(database_url(url), pool_size, alone=True)
         self._inherited: list[Pool] = []
         self.writer = SqliteWriter(self.engine) if self.engine.dialect.name == "sqlite" else None
 
     def after_fork(self) -> None:
         """Forget the parent's connections and threads; call first in a forked child."""
-        self._inherited.append(self.engine.pool)  # kept: to collect a connection would close it under the parent
-        self.engine.dispose(close=False)
+        for engine in (self.engine, self._alone):
+            self._inherited.append(engine.pool)  # kept: to collect a connection would close it under the parent
+            engine.dispose(close=False)
         self.writer = SqliteWriter(self.engine) if self.writer is not None else None
 
     def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,7 +65,8 @@ class Store:
     ) -> Row[Any] | None:
         """One writing statement, committed by itself in one round trip; its first row."""
         if self.writer is not None:
-            work = partial(self._write, partial(_first, statement=statement, parameters=parameters))
+            first = partial(_first, statement=statement, parameters=parameters)
+            work = partial(_result, self.writer, first)
         else:
             work = partial(self._one, statement, parameters)
         return self._patiently(work, patience_seconds or self.patience_seconds)
@@ -72,15 +76,16 @@ class Store:
         if self.writer is not None:
             self.writer.close()
         self.engine.dispose()
+        self._alone.dispose()
 
     def _one(self, statement: Executable, parameters: Mapping[str, Any]) -> Row[Any] | None:
-        with self._autocommit.connect() as connection:
+        with self._alone.connect() as connection:
             return _first(connection, statement, parameters)
 
     def read_once(self, work: Callable[[Connection], T]) -> T:
         """`work(connection)` in a read transaction, with no patience."""
         # PostgreSQL: each statement sees the newest commit and a single one needs no BEGIN and ROLLBACK around it
-        with (self.engine if self.writer is not None else self._autocommit).connect() as connection:
+        with self._alone.connect() as connection:
             return work(connection)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
@@ -110,8 +115,11 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self.store = store
         # PostgreSQL talks on the loop itself; SQLite's calls go to the writer and to reader threads
-        self._engine: AsyncEngine | None = None if store.writer is not None else async_engine(store.engine.url)
-        self._autocommit = self._engine and self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._engine: AsyncEngine | None = None
+        self._alone_engine: AsyncEngine | None = None
+        if store.writer is None:
+            self._engine = async_engine(store.engine.url)
+            self._alone_engine = async_engine(store.engine.url, alone=True)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -130,21 +138,22 @@ class AsyncStore:
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, for work that is one statement: it commits by itself, in one round trip instead of three."""
-        if self.store.writer is not None:
-            return await self.write(work, *args, **kwargs)
         call = partial(_call, work, args, kwargs)
+        if self.store.writer is not None:
+            return await _bounded(asyncio.wrap_future(self.store.writer.submit(call, one_statement=True)))
         return await _bounded(asyncio.ensure_future(_once_more(partial(self._alone, call))))
 
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""
-        if self._engine is not None:
-            await self._engine.dispose()
+        for engine in (self._engine, self._alone_engine):
+            if engine is not None:
+                await engine.dispose()
         if self._readers is not None:
             self._readers.shutdown(wait=False)
 
     async def _alone(self, call: Callable[[Connection], T]) -> T:
-        assert self._autocommit is not None
-        async with self._autocommit.connect() as connection:
+        assert self._alone_engine is not None
+        async with self._alone_engine.connect() as connection:
             return await connection.run_sync(call)
 
     async def _write(self, call: Callable[[Connection], T]) -> T:
@@ -187,6 +196,10 @@ async def _bounded(running: asyncio.Future[T]) -> T:
 def _forget(running: asyncio.Future[Any]) -> None:
     if not running.cancelled():
         running.exception()  # looked at, so that asyncio does not complain that nobody did
+
+
+def _result(writer: SqliteWriter, call: Callable[[Connection], T]) -> T:
+    return writer.submit(call, one_statement=True).result()
 
 
 def _call(work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], connection: Connection) -> T:

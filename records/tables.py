@@ -116,9 +116,10 @@ jobs = Table(
     ),
     Index(
         "ix_jobs_expiring",
+        "status",
         "expires_at",
-        postgresql_where=text("status = 'pending' AND expires_at IS NOT NULL"),
-        sqlite_where=text("status = 'pending' AND expires_at IS NOT NULL"),
+        postgresql_where=text("expires_at IS NOT NULL"),
+        sqlite_where=text("expires_at IS NOT NULL"),
     ),
     sqlite_autoincrement=True,
 )

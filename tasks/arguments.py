@@ -61,7 +61,11 @@ class Arguments:
             self.model.model_validate_json(body, strict=True)
         except ValidationError as error:
             raise ArgumentsInvalid(self.name, _faults(error)) from None
-        return to_json(values).decode("utf-8")
+        text = to_json(values).decode("utf-8")
+        if "Infinity" in text and _has_infinity(text):  # such as 1e999, which is well formed
+            fault = {"loc": ["body"], "msg": "a number is too large", "type": "finite_number"}
+            raise ArgumentsInvalid(self.name, [fault])
+        return text
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The typed values that the function is called with; raises ValidationError or TypeError."""
@@ -89,6 +93,14 @@ def _is_json(hint: Any) -> bool:
     return hint in _JSON_TYPES or (
         typing.get_origin(hint) in (dict, list) and all(_is_json(a) for a in typing.get_args(hint))
     )
+
+
+def _has_infinity(text: str) -> bool:
+    try:
+        from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return True
+    return False
 
 
 def _faults(error: ValidationError) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from celery.signals import celeryd_init
 
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.settings import Settings, load_settings
-from celery_jobs.tasks import defaults
+from celery_jobs.tasks import defaults, memory
 
 
 def _deployment() -> ModuleType | None:
@@ -54,10 +54,11 @@ ALIASES["threads"] = "celery_jobs.tasks.pool:GrowingThreadPool"
 
 
 def use_embedded_broker() -> None:
-    """Point the app at the broker inside this process; the default polling of a second is ruinous."""
+    """Point the app at the broker inside this process."""
+    memory.register()
     app.conf.update(
-        broker_url="memory://localhost/",
-        broker_transport_options={"polling_interval": 0.02},
+        broker_url=f"{memory.SCHEME}://localhost/",
+        broker_transport_options={},
         worker_disable_prefetch=False,
         task_acks_late=True,  # with early ack it holds a second message for each slot
     )

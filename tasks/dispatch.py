@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from celery_jobs.records import admission
 from celery_jobs.records.store import Store
@@ -26,14 +27,20 @@ class Dispatcher:
         self._store = store
         self._publisher = Publisher()
         self._publishing = threading.Lock()
+        self._named: set[str] = set()
+        self._looked_at = 0.0
         self._duty = Duty("dispatch", self._dispatch, LOOK_EVERY_SECONDS)
 
     def start(self) -> None:
         """Begin to dispatch."""
         self._duty.start()
 
-    def wake(self) -> None:
-        """A job was submitted or ended, or a limit changed."""
+    def wake(self, queue: str | None = None) -> None:
+        """A job was submitted or ended, or a limit changed; in `queue`, where that is known."""
+        if queue is not None:
+            self._named.add(queue)
+        else:
+            self._looked_at = 0.0  # look at every queue
         self._duty.wake()
 
     def stop(self) -> None:
@@ -54,9 +61,17 @@ class Dispatcher:
             return self._publisher.backlog(queue)
 
     def _dispatch(self) -> None:
-        for queue in self._store.read(admission.queues_with_work):
-            while self._hand_over(queue):
-                pass
+        # a submit names its queue, and its job then starts one look earlier
+        while self._named:
+            self._hand_over_all(self._named.pop())
+        if time.monotonic() - self._looked_at >= LOOK_EVERY_SECONDS:
+            self._looked_at = time.monotonic()
+            for queue in self._store.read(admission.queues_with_work):
+                self._hand_over_all(queue)
+
+    def _hand_over_all(self, queue: str) -> None:
+        while self._hand_over(queue):
+            pass
 
     def _hand_over(self, queue: str) -> bool:
         """One batch; True when there may be more."""

@@ -140,10 +140,10 @@ class _RedisWire:
         self._pubsub.subscribe(CHANNEL)
         while self._pubsub is not None:
             message = self._pubsub.get_message(timeout=30)
-            if message is not None:
-                yield message["data"].decode()
-            else:
+            if message is None:
                 self._pubsub.ping()  # a connection that died silently is found here
+            elif message["type"] == "message":
+                yield message["data"].decode()
 
     def close(self) -> None:
         self._client.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from ulid import ULID
 
 from celery_jobs.records.text import clean
 
@@ -13,7 +15,7 @@ class ResultNotStorable(Exception):
     """The job ran, but what it returned cannot be kept; the reason names the type or the size."""
 
 
-_REFUSED = (bytes, bytearray, memoryview, set, frozenset)
+_REFUSED = (bytes, bytearray, memoryview, set, frozenset, Iterator)
 
 
 def encode_result(value: Any, max_bytes: int) -> str:
@@ -24,7 +26,9 @@ def encode_result(value: Any, max_bytes: int) -> str:
     except RecursionError:
         raise ResultNotStorable("the result refers to itself or is nested too deeply for JSON") from None
     except (ValueError, PydanticSerializationError) as error:
-        raise ResultNotStorable(f"the result cannot be written as JSON: {error}") from error
+        # the serializer wraps what our own refusal said
+        reason = str(error).rpartition(f"{ResultNotStorable.__name__}: ")[2]
+        raise ResultNotStorable(f"the result cannot be kept: {reason}") from None
     if len(text) > max_bytes:
         raise ResultNotStorable(f"the result is {len(text)} bytes, more than JOBS_MAX_RESULT_BYTES ({max_bytes})")
     return text.decode("utf-8")
@@ -32,12 +36,17 @@ def encode_result(value: Any, max_bytes: int) -> str:
 
 def _json(value: Any) -> bytes:
     try:
-        return to_json(value, inf_nan_mode="null", fallback=_refuse)
+        return to_json(value, inf_nan_mode="null", fallback=_plain)
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         if "surrogates" not in str(error):
             raise
-        plain = to_jsonable_python(value, inf_nan_mode="null", fallback=_refuse)
+        plain = to_jsonable_python(value, inf_nan_mode="null", fallback=_plain)
         return to_json(_cleaned(plain), inf_nan_mode="null")
+
+
+def _plain(value: Any) -> Any:
+    """What Pydantic does not know by itself."""
+    return str(value) if isinstance(value, ULID) else _refuse(value)
 
 
 def _refuse(value: Any) -> NoReturn:

@@ -190,7 +190,8 @@ class CeleryScheduler:
             key = IdempotencyKey(idempotency_scope, idempotency_key, digest, self.settings.idempotency_seconds)
         job = replace(self._new_job(declared, kwargs_json), tags=tags, submitted_by=submitted_by, idempotency=key)
         submitted = await self._submits.submit(job if priority is None else replace(job, priority=priority))
-        self._dispatcher.wake()
+        if not submitted.replayed:
+            self._dispatcher.wake(job.queue)
         return submitted
 
     def _new_job(self, declared: JobTask, kwargs_json: bytes) -> NewJob:

@@ -17,6 +17,7 @@ from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
+from celery_jobs.tasks.events import EventBatches
 from celery_jobs.tasks.failures import error_line
 from celery_jobs.tasks.job import JobTask
 
@@ -88,7 +89,8 @@ WIRING = {
 
 
 def connect() -> None:
-    """Wire the signals and the worker step, once per process."""
+    """Wire the signals and the worker's steps, once per process."""
     for wired, receiver in WIRING.items():
         wired.connect(receiver, weak=False, dispatch_uid=f"celery_jobs.{receiver.__name__}")
     app.steps["worker"].add(JobsStep)
+    app.steps["consumer"].add(EventBatches)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 
-from celery_jobs.records import admission, cancel, workers
+from celery_jobs.records import admission, cancel, queues, submit, workers
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.store import Store
 from celery_jobs.tasks.dispatch import Dispatcher
@@ -17,6 +17,7 @@ from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
+TIDY_EVERY_SECONDS = 10.0
 # a deleted job's own message arrives within this time or never; messages that others published may come later
 KEEP_DELETED_SECONDS = 3_600.0
 KEEP_DELETED_FOREIGN_SECONDS = 2 * 86_400.0
@@ -34,6 +35,7 @@ class Sweeper:
         self._timeout = timeout_seconds
         self._in_contact_since: float | None = None
         self._last_contact = 0.0
+        self._tidied_at = 0.0
         self._duty = Duty("sweep", self._sweep, timeout_seconds / SWEEPS_PER_TIMEOUT)
 
     def start(self) -> None:
@@ -60,9 +62,17 @@ class Sweeper:
             raise
         if self.may_judge():
             self._bury(gone)
-        expired = self._store.write(cancel.expire)
-        self._hints.changed(*expired)
+        self._hints.changed(*self._store.write(cancel.expire))
         self._send_again()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """What need not happen at once."""
+        if time.monotonic() - self._tidied_at < TIDY_EVERY_SECONDS:
+            return
+        self._tidied_at = time.monotonic()
+        self._store.write(queues.ensure_named)
+        self._store.write(submit.forget_keys)
         self._store.write(cancel.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
 
     def _bury(self, gone: list[str]) -> None:

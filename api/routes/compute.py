@@ -13,14 +13,15 @@ from celery_jobs.api.routes.jobs import result_response
 from celery_jobs.api.schemas.compute import ComputeRequest
 from celery_jobs.api.schemas.jobs import Accepted, ResultView
 from celery_jobs.api.schemas.problem import problems
-from celery_jobs.api.submission import SubmissionDep, documented
+from celery_jobs.api.submission import SubmissionDep, SubmitRoute, documented
 
 router = APIRouter()
+submits = APIRouter(route_class=SubmitRoute)
 Arguments = Annotated[bytes, Depends(keyword_arguments)]
 _DOCUMENTED = documented(request_body(ComputeRequest))
 
 
-@router.post("", status_code=202, response_model=Accepted, responses=problems(413), openapi_extra=_DOCUMENTED)
+@submits.post("", status_code=202, response_model=Accepted, responses=problems(413), openapi_extra=_DOCUMENTED)
 async def submit_compute(arguments: Arguments, submission: SubmissionDep) -> Response:
     """Submit a computation; the answer says where to follow it."""
     return await submission.accept("compute", arguments)

@@ -11,10 +11,11 @@ from celery_jobs.api.body import ANY_OBJECT, keyword_arguments
 from celery_jobs.api.deps import MayRead, SchedulerDep
 from celery_jobs.api.schemas.jobs import Accepted
 from celery_jobs.api.schemas.problem import problems
-from celery_jobs.api.submission import SubmissionDep, documented
+from celery_jobs.api.submission import SubmissionDep, SubmitRoute, documented
 from celery_jobs.tasks.scheduler import TaskView
 
 router = APIRouter()
+submits = APIRouter(route_class=SubmitRoute)
 Arguments = Annotated[bytes, Depends(keyword_arguments)]
 _DOCUMENTED = documented(ANY_OBJECT)
 
@@ -25,7 +26,7 @@ async def list_tasks(scheduler: SchedulerDep) -> list[TaskView]:
     return scheduler.tasks()
 
 
-@router.post(
+@submits.post(
     "/{name}", status_code=202, response_model=Accepted, responses=problems(404, 413), openapi_extra=_DOCUMENTED
 )
 async def submit_task(name: str, arguments: Arguments, submission: SubmissionDep) -> Response:

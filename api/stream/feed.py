@@ -50,8 +50,8 @@ class Feed:
         self._woken = asyncio.Event()
         self._hinted: set[JobId] = set()
         self._mark: Any = None
-        self._looked_at = 0.0
-        self._reread_at = 0.0
+        self._looked = 0.0  # when the feed last read by itself, and when it last read everything
+        self._reread = 0.0
         self._failures = 0
         hub.on_change(self._woken.set)
         source.on_hint(self._on_hint)
@@ -78,14 +78,19 @@ class Feed:
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._next_look_at()):
+            async with asyncio.timeout_at(self._rest_until()):
                 await self._woken.wait()
         self._woken.clear()
 
-    def _next_look_at(self) -> float | None:
-        if not self._hub.open_streams():
-            return None
-        return self._looked_at + max(self._hub.shortest_interval(), SHORTEST_LOOK_SECONDS)
+    def _rest_until(self) -> float | None:
+        """When the next read is due by itself; None while nobody watches."""
+        return min(self._look_at(), self._reread_at()) if self._hub.open_streams() else None
+
+    def _look_at(self) -> float:
+        return self._looked + max(self._hub.shortest_interval(), SHORTEST_LOOK_SECONDS)
+
+    def _reread_at(self) -> float:
+        return self._reread + REREAD_SECONDS
 
     async def _look(self) -> None:
         watched = self._hub.watched()
@@ -94,12 +99,12 @@ class Feed:
             self._mark = None
             return
         now = self._loop.time()
-        if self._mark is None or now >= self._reread_at + REREAD_SECONDS:
-            self._looked_at = self._reread_at = now
+        if self._mark is None or now >= self._reread_at():
+            self._looked = self._reread = now
             self._hub.take_fresh()
             await self._read_everything(watched)
-        elif now >= (self._next_look_at() or now):
-            self._looked_at = now
+        elif now >= self._look_at():
+            self._looked = now
             await self._read_changes(watched, hinted | self._hub.take_fresh())
         elif hinted:
             await self._read(hinted)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, event
 
-_file = Path(os.environ["BENCH_STATEMENTS"]).open("a", buffering=1, encoding="utf-8")
+_file = os.open(os.environ["BENCH_STATEMENTS"], os.O_WRONLY | os.O_APPEND)
 
 
 def _write(statement: str) -> None:
-    _file.write(" ".join(statement.split()) + "\n")
+    os.write(_file, (" ".join(statement.split()) + "\n").encode())
 
 
 @event.listens_for(Engine, "before_cursor_execute")

@@ -1,4 +1,7 @@
-"""Bare `apply_async` in a loop: `python -m benchmarks.subjects.producer COUNT held|pool`; prints when it began and its rate."""
+"""Bare `apply_async` in a loop: `python -m benchmarks.subjects.producer COUNT held|pool`.
+
+Prints when it began and messages per second.
+"""
 
 from __future__ import annotations
 

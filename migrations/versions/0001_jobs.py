@@ -121,7 +121,7 @@ def what_became_of_it() -> list[sa.Column[object]]:
 def index_jobs() -> None:
     index_some("active", "queue", "status", where=ACTIVE)
     index_some("deleted", "deleted_at", where="deleted_at IS NOT NULL")
-    index_some("expiring", "expires_at", where="status = 'pending' AND expires_at IS NOT NULL")
+    index_some("expiring", "status", "expires_at", where="expires_at IS NOT NULL")
     index_some(
         "waiting", "queue", sa.text("priority DESC"), "seq", where="status = 'pending' AND dispatched_at IS NULL"
     )

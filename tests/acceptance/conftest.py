@@ -82,7 +82,8 @@ def usable(stack: Stack) -> bool:
         queue = stack.jobs.queue()
     except (AssertionError, httpx.HTTPError):
         return False
-    return queue["running"] + queue["canceling"] + queue["pending"] == 0 and queue["max_concurrency"] is None
+    idle = queue["running"] + queue["canceling"] + queue["pending"] == 0
+    return idle and queue["max_concurrency"] is None and not queue["paused"]
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in KINDS], ids=str)
@@ -104,7 +105,8 @@ def processes_of(stack: Stack) -> list[Process]:
 
 
 def end_jobs(jobs: Jobs) -> None:
-    """What the test left is canceled, so that the next one finds free slots."""
+    """What the test left is canceled and its limit lifted, so that the next one finds free slots."""
+    jobs.change_queue(max_concurrency=None, paused=False)
     for status in ("pending", "running"):
         for record in jobs.list(status_filter=status):
             jobs.cancel(record["id"], 202, 409)
@@ -112,9 +114,7 @@ def end_jobs(jobs: Jobs) -> None:
 
 
 @pytest.fixture
-def new_stack(
-    new_service: Callable[..., Service], request: pytest.FixtureRequest
-) -> Callable[..., Stack]:
+def new_stack(new_service: Callable[..., Service], request: pytest.FixtureRequest) -> Callable[..., Stack]:
     """Makes a deployment of the test's own: `new_stack(PREFORK, slots=1, JOBS_WORKER_TIMEOUT_SECONDS="3")`."""
 
     def make(kind: Kind, slots: int = 2, **env: Any) -> Stack:
@@ -123,3 +123,24 @@ def new_stack(
         return Stack(kind, service, slots)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def start_stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Stack]]:
+    """Starts a deployment without other servers that the tests of one file share."""
+    ledger = Processes(tmp_path_factory.mktemp("logs"))
+    started: list[Stack] = []
+
+    def start(kind: Kind, slots: int = SHARED_SLOTS, **env: str) -> Stack:
+        folder = tmp_path_factory.mktemp(kind.name)
+        service = Service(ledger, folder, {**environment(kind, folder, request), **env})
+        started.append(Stack(kind, service, slots).start())
+        return started[-1]
+
+    yield start
+    with redirect_stdout(StringIO()):
+        ledger.end_all()
+    for stack in started:
+        stack.service.close()

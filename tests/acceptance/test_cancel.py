@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.kinds import WITH_BROKER, own, shared
+from tests.acceptance.kinds import own, shared
 from tests.support.broker import open_broker
 from tests.support.jobs import statuses
 from tests.support.stack import EMBEDDED, PREFORK, SQLITE, THREADS, Kind, Stack
@@ -26,8 +26,7 @@ def at(record: dict[str, Any], field: str) -> float:
     return datetime.fromisoformat(record[field]).timestamp()
 
 
-@own(*WITH_BROKER)
-@pytest.mark.parametrize("copies", [0, 1], ids=["delivered once", "delivered twice"])
+@pytest.mark.parametrize(("kind", "copies"), [(PREFORK, 0), (PREFORK, 1), (THREADS, 1), (SQLITE, 0)], ids=str)
 def test_a_job_canceled_while_no_worker_is_up_never_runs(new_stack: NewStack, kind: Kind, copies: int) -> None:
     stack = new_stack(kind, slots=1).start(worker=False)
     job = stack.jobs.submit("note")
@@ -106,9 +105,9 @@ def test_a_plain_function_is_canceling_until_its_code_has_ended(stack: Stack, en
     assert stack.jobs.result(job)["result"] is None
 
 
-@own(EMBEDDED, PREFORK, THREADS)
-def test_a_canceling_plain_function_keeps_its_slot(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK, THREADS)
+def test_a_canceling_plain_function_keeps_its_slot(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     name = stack.name()
     job = stack.jobs.submit("hold", name=name)
     stack.journal.wait_start(job)

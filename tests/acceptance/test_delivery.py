@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.acceptance.kinds import WITH_BROKER, own, shared
-from tests.support.broker import open_broker
+from tests.support.broker import Broker, open_broker
 from tests.support.jobs import statuses
 from tests.support.redis import RedisServer
 from tests.support.stack import PREFORK, SQLITE, THREADS, Kind, Stack
@@ -27,44 +27,52 @@ def queued(new_stack: NewStack, kind: Kind) -> Stack:
     return new_stack(kind, slots=2, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start(worker=False)
 
 
-@own(*WITH_BROKER)
+def queued_behind_others(stack: Stack, broker: Broker, task: str, **arguments: str) -> tuple[str, bytes, bytes]:
+    """A job that has started, with its message as it lay in the queue (list and text)."""
+    name = stack.name()
+    busy = [stack.jobs.submit("hold", name=name) for _ in range(stack.slots)]
+    for each in busy:
+        stack.journal.wait_start(each)
+    job = stack.jobs.submit(task, **arguments)
+    key, message = broker.wait_message(job)
+    stack.journal.release(name)
+    stack.journal.wait_start(job)
+    return job, key, message
+
+
+@shared(*WITH_BROKER)
 @pytest.mark.parametrize("task", ["note", "raising"])
-def test_a_message_delivered_again_after_the_end_changes_nothing(queued: Stack, task: str) -> None:
-    job = queued.jobs.submit(task)
-    with open_broker(queued) as broker:
-        key, message = broker.wait_message(job)
-        queued.worker()
-        record = queued.jobs.wait(job)
+def test_a_message_delivered_again_after_the_end_changes_nothing(stack: Stack, task: str) -> None:
+    with open_broker(stack) as broker:
+        job, key, message = queued_behind_others(stack, broker, task)
+        record = stack.jobs.wait(job)
         broker.push(key, message, copies=3)
         wait_until(lambda: not broker.messages(), "the copies were taken")
-    queued.jobs.wait(queued.jobs.submit("note"), "completed")
-    queued.jobs.wait(queued.jobs.submit("note"), "completed")
-    assert queued.jobs.record(job) == record
-    assert len(queued.journal.starts(job)) == 1
-    with queued.jobs.stream(job) as stream:
+    for _ in range(stack.slots):
+        stack.jobs.wait(stack.jobs.submit("note"), "completed")
+    assert stack.jobs.record(job) == record
+    assert len(stack.journal.starts(job)) == 1
+    with stack.jobs.stream(job) as stream:
         assert statuses(stream.rest()) == [record["status"]]
 
 
-@own(*WITH_BROKER)
+@shared(*WITH_BROKER)
 @pytest.mark.parametrize("task", ["hold", "hold_async"])
-def test_a_message_delivered_again_while_the_code_runs_does_not_run_it_twice(queued: Stack, task: str) -> None:
-    name = queued.name()
-    job = queued.jobs.submit(task, name=name)
-    with open_broker(queued) as broker:
-        key, message = broker.wait_message(job)
-        queued.worker()
-        queued.journal.wait_start(job)
-        with queued.jobs.stream(job) as stream:
+def test_a_message_delivered_again_while_the_code_runs_does_not_run_it_twice(stack: Stack, task: str) -> None:
+    name = stack.name()
+    with open_broker(stack) as broker:
+        job, key, message = queued_behind_others(stack, broker, task, name=name)
+        with stack.jobs.stream(job) as stream:
             assert stream.next().status == "running"
             broker.push(key, message, copies=3)
             wait_until(lambda: not broker.messages(), "the copies were taken")
-            queued.jobs.wait(queued.jobs.submit("note"), "completed")
-            assert queued.jobs.status(job) == "running"
-            queued.journal.release(name)
+            stack.jobs.wait(stack.jobs.submit("note"), "completed")
+            assert stack.jobs.status(job) == "running"
+            stack.journal.release(name)
             assert statuses(stream.rest()) == ["completed"]
-    record = queued.jobs.record(job)
-    assert (record["attempt"], len(queued.journal.starts(job))) == (1, 1)
-    assert queued.jobs.result(job)["result"] == name
+    record = stack.jobs.record(job)
+    assert (record["attempt"], len(stack.journal.starts(job))) == (1, 1)
+    assert stack.jobs.result(job)["result"] == name
 
 
 @own(PREFORK)
@@ -81,7 +89,7 @@ def test_two_workers_that_get_the_same_message_run_it_once(queued: Stack, kind: 
     assert sorted(line.job for line in queued.journal.starts()) == sorted(jobs)
 
 
-@own(*WITH_BROKER)
+@own(PREFORK, SQLITE)
 def test_a_lost_message_is_published_again(queued: Stack) -> None:
     job = queued.jobs.submit("note")
     with open_broker(queued) as broker:
@@ -92,7 +100,7 @@ def test_a_lost_message_is_published_again(queued: Stack) -> None:
     assert len(queued.journal.starts(job)) == 1
 
 
-@own(PREFORK, SQLITE)
+@own(THREADS)
 def test_a_broker_that_forgot_everything_loses_no_job(queued: Stack) -> None:
     jobs = [queued.jobs.submit("note") for _ in range(30)]
     canceled = queued.jobs.submit("note")
@@ -139,14 +147,12 @@ def test_a_message_for_a_deleted_job_runs_nothing(stack: Stack) -> None:
     assert stack.jobs.client.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
-@own(PREFORK, THREADS)
+@own(PREFORK)
 def test_what_is_submitted_while_the_broker_is_down_runs_when_it_is_back(
     new_stack: NewStack, kind: Kind, own_redis: Callable[..., RedisServer]
 ) -> None:
     redis = own_redis()
-    stack = new_stack(
-        kind, slots=2, CELERY_BROKER_URL=redis.url(), JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}"
-    ).start()
+    stack = new_stack(kind, slots=2, CELERY_BROKER_URL=redis.url(), JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start()
     stack.jobs.wait(stack.jobs.submit("note"), "completed")
     redis.kill9()
     jobs: list[str] = []

@@ -1,4 +1,4 @@
-"""Limits and order (contract, section 5; case C01): exact over processes, at once, and never at a running job's cost."""
+"""Limits and order (contract, section 5; case C01): exact over processes, at once, at no running job's cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.kinds import own
+from tests.acceptance.kinds import own, shared
 from tests.support.jobs import Jobs
 from tests.support.journal import overlap
 from tests.support.stack import EMBEDDED, PREFORK, SQLITE, THREADS, Kind, Stack
@@ -49,8 +49,8 @@ def test_a_limit_is_exact_over_processes_while_it_changes(new_stack: NewStack, k
         for number in itertools.count():
             if done.wait(0.02):
                 return number
-            change = {"max_concurrency": dice.randint(1, highest), "paused": dice.random() < 0.2}
-            clients[number % 2].change_queue(**change)
+            limit, paused = dice.randint(1, highest), dice.random() < 0.2
+            clients[number % 2].change_queue(max_concurrency=limit, paused=paused)
         raise AssertionError
 
     with ThreadPoolExecutor(9) as pool:
@@ -68,18 +68,18 @@ def test_a_limit_is_exact_over_processes_while_it_changes(new_stack: NewStack, k
     assert sorted(line.job for line in stack.journal.starts()) == sorted(jobs)
 
 
-@own(EMBEDDED, PREFORK)
-def test_a_limit_of_one_runs_one_at_a_time_in_the_order_of_submission(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=3, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK)
+def test_a_limit_of_one_runs_one_at_a_time_in_the_order_of_submission(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     jobs = [stack.jobs.submit("note") for _ in range(25)]
     stack.jobs.wait(jobs[-1], "completed")
-    assert [line.job for line in stack.journal.starts()] == jobs
-    assert overlap(stack.journal.lines()) == 1
+    assert [line.job for line in stack.journal.starts(*jobs)] == jobs
+    assert overlap(stack.journal.lines(*jobs)) == 1
 
 
-@own(EMBEDDED, PREFORK, THREADS, SQLITE)
-def test_waiting_jobs_start_by_priority_then_in_the_order_of_submission(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=2, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK, THREADS, SQLITE)
+def test_waiting_jobs_start_by_priority_then_in_the_order_of_submission(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     (busy,), (name,) = holding(stack, 1)
     stack.journal.wait_start(busy)
     given = [0, 50, 0, 100, 50, 1, 100, 0]
@@ -91,9 +91,9 @@ def test_waiting_jobs_start_by_priority_then_in_the_order_of_submission(new_stac
     assert [line.job for line in stack.journal.starts(*jobs)] == expected
 
 
-@own(EMBEDDED, PREFORK)
-def test_a_limit_that_is_none_is_refused_and_the_old_one_stays(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=2, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK)
+def test_a_limit_that_is_none_is_refused_and_the_old_one_stays(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     bad: list[Any] = [0, -1, True, "x", 1.5, {}, [1]]
     for value in bad:
         answer = stack.jobs.client.patch(QUEUE, json={"max_concurrency": value})
@@ -110,9 +110,9 @@ def test_a_limit_that_is_none_is_refused_and_the_old_one_stays(new_stack: NewSta
     stack.jobs.wait_idle()
 
 
-@own(EMBEDDED, PREFORK, THREADS)
-def test_raising_admits_at_once_and_lowering_never_interrupts(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=4, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK, THREADS)
+def test_raising_admits_at_once_and_lowering_never_interrupts(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     jobs, names = holding(stack, 6)
     stack.journal.wait_start(jobs[0])
     stays(lambda: running(stack, jobs) == 1, "one runs", 0.5)
@@ -144,7 +144,7 @@ def test_a_limit_above_the_slots_grows_the_pool(new_stack: NewStack, kind: Kind)
         stack.jobs.wait(job, "completed")
 
 
-@own(EMBEDDED, PREFORK, THREADS)
+@own(EMBEDDED, PREFORK)
 def test_a_limit_of_ten_thousand_is_accepted_and_jobs_run(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start()
     assert stack.jobs.change_queue(max_concurrency=10_000)["max_concurrency"] == 10_000
@@ -155,27 +155,28 @@ def test_a_limit_of_ten_thousand_is_accepted_and_jobs_run(new_stack: NewStack, k
         assert stack.jobs.queue()["max_concurrency"] == limit
 
 
-@own(EMBEDDED, PREFORK, THREADS)
-def test_a_paused_queue_starts_nothing_and_goes_on_afterwards(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=1).start()
-    (busy,), (name,) = holding(stack, 1)
-    stack.journal.wait_start(busy)
+@shared(EMBEDDED, PREFORK, THREADS)
+def test_a_paused_queue_starts_nothing_and_goes_on_afterwards(stack: Stack) -> None:
+    busy, names = holding(stack, stack.slots)
+    for job in busy:
+        stack.journal.wait_start(job)
     waiting = [stack.jobs.submit("note") for _ in range(5)]  # handed over to the broker, but not started
     assert stack.jobs.change_queue(paused=True)["paused"] is True
     late = stack.jobs.submit("note")
-    assert stack.jobs.status(busy) == "running"
-    stack.journal.release(name)
-    stack.jobs.wait(busy, "completed")
+    assert {stack.jobs.status(job) for job in busy} == {"running"}
+    stack.journal.release(*names)
+    for job in busy:
+        stack.jobs.wait(job, "completed")
     stays(lambda: not stack.journal.starts(*waiting, late), "nothing starts", 1.5)
     queue = stack.jobs.queue()
     assert (queue["paused"], queue["pending"], queue["running"]) == (True, 6, 0)
     stack.jobs.change_queue(paused=False)
     for job in [*waiting, late]:
         stack.jobs.wait(job, "completed")
-    assert sorted(line.job for line in stack.journal.starts()) == sorted([busy, *waiting, late])
+    assert sorted(line.job for line in stack.journal.starts(*waiting, late)) == sorted([*waiting, late])
 
 
-@own(PREFORK, THREADS)
+@own(PREFORK)
 def test_lowering_takes_back_what_was_handed_to_the_broker(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start(worker=False)
     jobs, names = holding(stack, 6)
@@ -223,9 +224,9 @@ def test_no_limit_at_start_changes_nothing(new_stack: NewStack, kind: Kind) -> N
     assert stack.jobs.queue()["max_concurrency"] == 2
 
 
-@own(EMBEDDED, PREFORK, THREADS)
-def test_a_deleted_job_counts_until_its_code_has_ended(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=2, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK, THREADS)
+def test_a_deleted_job_counts_until_its_code_has_ended(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     (job,), (name,) = holding(stack, 1)
     stack.journal.wait_start(job)
     following = stack.jobs.submit("note")
@@ -237,9 +238,9 @@ def test_a_deleted_job_counts_until_its_code_has_ended(new_stack: NewStack, kind
     assert stack.journal.wait_end(job).how == "return"
 
 
-@own(EMBEDDED, PREFORK)
-def test_queues_have_limits_of_their_own(new_stack: NewStack, kind: Kind) -> None:
-    stack = new_stack(kind, slots=3, JOBS_MAX_CONCURRENCY="1").start()
+@shared(EMBEDDED, PREFORK)
+def test_queues_have_limits_of_their_own(stack: Stack) -> None:
+    stack.jobs.change_queue(max_concurrency=1)
     jobs, names = holding(stack, 2)
     stack.journal.wait_start(jobs[0])
     name = stack.name()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import statuses
@@ -38,7 +37,7 @@ def lost(record: dict[str, Any]) -> None:
     assert record["finished_at"] is not None
 
 
-@own(PREFORK, THREADS, SQLITE)
+@own(PREFORK, THREADS)
 def test_a_killed_workers_job_fails_and_its_stream_ends(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start()
     stack.worker()
@@ -59,21 +58,22 @@ def test_a_killed_workers_job_fails_and_its_stream_ends(new_stack: NewStack, kin
 
 
 @own(PREFORK)
-@pytest.mark.parametrize("task", ["hold", "hold_async"])
-def test_a_killed_child_is_reported_and_its_worker_goes_on(new_stack: NewStack, kind: Kind, task: str) -> None:
-    stack = new_stack(kind, slots=2).start()
-    job, _ = started(stack, task)
+def test_killed_children_are_reported_and_their_worker_goes_on(new_stack: NewStack, kind: Kind) -> None:
+    stack = new_stack(kind, slots=3).start()
+    jobs = [started(stack, task)[0] for task in ("hold", "hold_async")]
     neighbour, name = started(stack, "hold")
-    os.kill(stack.journal.starts(job)[0].pid, signal.SIGKILL)
-    lost(stack.jobs.wait(job, "failed", timeout=CHILD_NOTICED_SECONDS))
-    following = stack.jobs.submit("note")
-    stack.jobs.wait(following, "completed")
+    for job in jobs:
+        os.kill(stack.journal.starts(job)[0].pid, signal.SIGKILL)
+    for job in jobs:
+        lost(stack.jobs.wait(job, "failed", timeout=CHILD_NOTICED_SECONDS))
+    for following in [stack.jobs.submit("note") for _ in range(4)]:
+        stack.jobs.wait(following, "completed")
     assert stack.jobs.status(neighbour) == "running"
     stack.journal.release(name)
     stack.jobs.wait(neighbour, "completed")
 
 
-@own(PREFORK, THREADS)
+@own(SQLITE, THREADS)
 def test_a_job_that_is_safe_to_run_again_runs_again_after_its_worker_died(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start()
     job, name = started(stack, "survivor")
@@ -103,7 +103,7 @@ def test_a_job_that_kills_its_process_runs_at_most_max_attempts_times(new_stack:
     assert len(stack.journal.starts(job)) == 2
 
 
-@own(PREFORK, THREADS)
+@own(THREADS)
 def test_a_canceling_job_whose_worker_dies_is_canceled(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start()
     job, _ = started(stack, "hold")

@@ -39,10 +39,12 @@ class Made:
         return self.claim
 
 
-def new_worker(face: Face, *names: str, slots: int = 4, lease_seconds: float = 600.0, tasks: Any = ("t",)) -> Runner:
+def new_worker(
+    face: Face, *names: str, slots: int = 4, lease_seconds: float = 600.0, tasks: Any = ("t",), pool: str = "threads"
+) -> Runner:
     """A registered worker of these queues."""
     incarnation = uuid4().hex
-    row = WorkerRow(incarnation, f"w-{incarnation[:6]}", "here", 1, "threads", slots, names or ("jobs",), tasks)
+    row = WorkerRow(incarnation, f"w-{incarnation[:6]}", "here", 1, pool, slots, names or ("jobs",), tasks)
     face.write(workers.register, row, lease_seconds)
     return Runner(row.name, incarnation, 4242)
 
@@ -55,10 +57,10 @@ def submit(face: Face, **fields: Any) -> JobId:
     return answer.job_id  # type: ignore[union-attr]
 
 
-def made(face: Face, *, handed_over: bool = True, **fields: Any) -> Made:
+def made(face: Face, *, handed_over: bool = True, pool: str = "threads", **fields: Any) -> Made:
     """A pending job, alone in its queue, handed over to the broker; with a worker."""
     queue = f"q{next(_numbers)}"
-    runner = new_worker(face, queue)
+    runner = new_worker(face, queue, pool=pool)
     job = Made(submit(face, **{"queue": queue, **fields}), queue, runner)
     if handed_over:
         assert [out.id for out in face.write(admission.admit, queue)] == [job.id]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -36,7 +36,7 @@ class Race:
 
 
 @contextmanager
-def race(runners: int) -> Iterator[Race]:
+def race(runners: int) -> Generator[Race]:
     """A race of that many."""
     made = Race(runners)
     try:

@@ -75,11 +75,22 @@ def test_a_queue_without_a_limit_hands_over_a_small_multiple_of_the_live_slots(s
         submit(store)
     assert len(admitted(store)) == admission.HELD_AT_LEAST == 16
     assert admitted(store) == []
-    new_worker(store, "jobs", "other", slots=5)
+    new_worker(store, "jobs", "other", slots=9)
     new_worker(store, "other", slots=100)
     making.lapse(store, new_worker(store, slots=100))
-    assert len(admitted(store)) == 4 * 5 - 16
+    assert len(admitted(store)) == 4 * 9 - 16
     assert admitted(store) == []
+
+
+def test_a_queue_without_a_limit_is_filled_up_when_half_of_what_was_handed_over_has_started(store: Face):
+    for _ in range(24):
+        submit(store)
+    out = admitted(store)
+    runner = new_worker(store, slots=1)
+    for number, job_id in enumerate(out[:8], 1):
+        assert making.runs.claim(store.store, making.JobId(job_id), 0, job_id, runner, coroutine=False) is not None
+        assert store.read(admission.queues_with_work) == (["jobs"] if number == 8 else [])
+    assert len(admitted(store)) == 8
 
 
 def test_no_more_than_asked_are_admitted_at_once(store: Face):

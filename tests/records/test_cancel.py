@@ -6,7 +6,7 @@ import pytest
 
 from celery_jobs.records import admission, cancel, reads, workers
 from celery_jobs.records.clock import now
-from celery_jobs.records.errors import JobNotFound
+from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.ids import new_job_id
 from celery_jobs.records.states import TERMINAL, CancelMode, CancelOutcome, JobStatus
 from tests.records import making
@@ -53,7 +53,7 @@ def test_force_on_a_pending_job_is_a_plain_cancel(store: Face):
 
 
 def test_force_on_a_running_function_is_recorded_also_when_it_comes_later(store: Face):
-    at_once, later = started(store), started(store)
+    at_once, later = started(store, pool="prefork"), started(store, pool="prefork")
     assert store.write(cancel.cancel, at_once.id, force=True).record.cancel_mode is CancelMode.force
     first = store.write(cancel.cancel, later.id).record
     second = store.write(cancel.cancel, later.id, force=True).record
@@ -62,9 +62,18 @@ def test_force_on_a_running_function_is_recorded_also_when_it_comes_later(store:
 
 
 def test_a_plain_cancel_after_force_does_not_weaken_it(store: Face):
-    job = started(store)
+    job = started(store, pool="prefork")
     store.write(cancel.cancel, job.id, force=True)
     assert store.write(cancel.cancel, job.id).record.cancel_mode is CancelMode.force
+
+
+@pytest.mark.parametrize("status", [JobStatus.running, JobStatus.canceling])
+def test_force_on_a_function_in_a_pool_of_threads_is_refused_and_changes_nothing(store: Face, status: JobStatus):
+    job = in_state(store, status)
+    before = row(store, job.id)
+    with pytest.raises(ForceImpossible):
+        store.write(cancel.cancel, job.id, force=True)
+    assert row(store, job.id) == before
 
 
 @pytest.mark.parametrize("status", [JobStatus.canceling, JobStatus.canceled])

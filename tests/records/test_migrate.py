@@ -79,6 +79,7 @@ def set_revision(url: str, revision: str) -> None:
         connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = :to"), {"to": revision})
 
 
+@pytest.mark.filterwarnings("ignore:autogenerate skipping:UserWarning")
 def test_alembic_finds_nothing_to_change_after_an_upgrade(empty_url: str):
     migrate.upgrade(settings_for(empty_url))
     with engine_of(empty_url).connect() as connection:

@@ -64,9 +64,9 @@ def test_a_hot_statement_uses_its_index(face: Face, name: str, call: Callable[[F
         if "jobs" in statement and not statement.startswith("BEGIN"):
             statements.append((statement, parameters))
 
-    event.listen(face.store.engine, "before_cursor_execute", keep)
+    event.listen(Engine, "before_cursor_execute", keep)
     call(face)
-    event.remove(face.store.engine, "before_cursor_execute", keep)
+    event.remove(Engine, "before_cursor_execute", keep)
     assert statements
     plan = explained(face.store.engine, statements, face.sqlite)
     assert any(each in plan for each in index.split("|")), plan

@@ -13,7 +13,7 @@ import pytest
 
 from celery_jobs.records import admission, cancel, queues, runs, workers
 from celery_jobs.records.clock import now
-from celery_jobs.records.errors import JobNotFound
+from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.moves import move
 from celery_jobs.records.states import MOVES, CancelOutcome, JobStatus
 from celery_jobs.records.tables import jobs
@@ -99,6 +99,16 @@ def cancel_against_retry(a: Face, b: Face, start: Race) -> None:
     expected = {S.pending: CancelOutcome.canceled, S.canceled: CancelOutcome.requested}
     assert answer.outcome is expected[retried]
     assert (row(a, job.id).status, row(a, job.id).attempt) == (S.canceled, 1)
+
+
+def force_against_retry(a: Face, b: Face, start: Race) -> None:
+    job = started(a)  # in a pool of threads, which cannot force
+    retried, answer = start.run(lambda: finish(a, job, S.pending), lambda: b.write(cancel.cancel, job.id, force=True))
+    assert retried is S.pending
+    if isinstance(answer, ForceImpossible):
+        assert row(a, job.id).status == S.pending
+    else:
+        assert (answer.outcome, row(a, job.id).status) == (CancelOutcome.canceled, S.canceled)
 
 
 def cancel_against_cancel(a: Face, b: Face, start: Race) -> None:
@@ -264,7 +274,7 @@ def claim_against_bury(a: Face, b: Face, start: Race) -> None:
 
 
 CONTESTS: list[Contest] = [
-    *(cancel_against_claim, cancel_against_finish, cancel_against_retry, cancel_against_cancel),
+    *(cancel_against_claim, cancel_against_finish, cancel_against_retry, cancel_against_cancel, force_against_retry),
     *(duplicate_delivery, claim_against_pause, claim_against_undispatch, claim_against_unmark),
     *(claim_against_republication, claim_against_expiry, finish_against_bury, finish_against_requeue),
     *(finish_against_itself, finish_against_shutdown, finish_against_progress, bury_against_bury),

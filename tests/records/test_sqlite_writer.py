@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
 
@@ -37,7 +37,7 @@ def writer(store: Store) -> SqliteWriter:
 
 
 @contextmanager
-def held_lock(url: str) -> Iterator[sqlite3.Connection]:
+def held_lock(url: str) -> Generator[sqlite3.Connection]:
     """Another process writes; its lock ends with the block."""
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
@@ -61,6 +61,10 @@ def add_twice(connection: Connection) -> None:
     connection.execute(jobs.insert().values(id=None))
 
 
+def without_id(connection: Connection) -> None:
+    connection.execute(jobs.insert().values(id=None))
+
+
 def number_of_jobs(store: Store) -> int:
     return store.read(lambda connection: connection.execute(select(func.count()).select_from(jobs)).scalar_one())
 
@@ -81,6 +85,14 @@ def test_a_failing_call_undoes_itself_and_no_other(sqlite_url: str, store: Store
     assert isinstance(futures[3].exception(30), IntegrityError)
     assert [futures[index].result(30) for index in (0, 2, 4)] == [None, None, None]
     assert number_of_jobs(store) == 3
+
+
+def test_a_failing_statement_undoes_itself_and_no_other(sqlite_url: str, store: Store, writer: SqliteWriter):
+    with held_lock(sqlite_url):
+        futures = [writer.submit(call, one_statement=True) for call in (add, without_id, add)]
+    assert isinstance(futures[1].exception(30), IntegrityError)
+    wait(futures, 30)
+    assert number_of_jobs(store) == 2
 
 
 def test_a_failing_call_alone_undoes_itself(store: Store, writer: SqliteWriter):

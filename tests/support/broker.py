@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import redis
@@ -54,9 +54,7 @@ def _job_of(message: bytes) -> str:
 
 
 @contextmanager
-def open_broker(stack: Stack) -> Iterator[Broker]:
+def open_broker(stack: Stack) -> Generator[Broker]:
     """A connection to the messages of a deployment."""
     with redis.Redis.from_url(stack.service.env["CELERY_BROKER_URL"], socket_timeout=5) as client:
         yield Broker(client)
-
-

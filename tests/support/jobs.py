@@ -12,6 +12,7 @@ from tests.support.waiting import wait_until
 
 TERMINAL = frozenset({"completed", "failed", "canceled"})
 PREFIX = "/api/v1/jobs"
+LOOK_SECONDS = 0.05  # each look is a request, which costs two processors of a small machine something
 
 
 def good(response: httpx.Response, *statuses: int) -> httpx.Response:
@@ -66,7 +67,7 @@ class Jobs:
 
         # a failure should name what was seen last, not None
         try:
-            found = wait_until(reached, f"job {job_id} is {' or '.join(wanted)}", timeout)
+            found = wait_until(reached, f"job {job_id} is {' or '.join(wanted)}", timeout, interval=LOOK_SECONDS)
         except AssertionError as error:
             error.add_note(f"record: {self.record(job_id)}")
             raise
@@ -89,7 +90,7 @@ class Jobs:
             queue = self.queue(name)
             return queue["pending"] + queue["running"] + queue["canceling"] == 0
 
-        wait_until(idle, f"queue {name} is idle", timeout)
+        wait_until(idle, f"queue {name} is idle", timeout, interval=LOOK_SECONDS)
 
 
 def statuses(events: list[Event]) -> list[str | None]:

@@ -55,7 +55,7 @@ class Journal:
     def wait_start(self, job: str, count: int = 1, timeout: float = 20.0) -> Line:
         """The `count`th start of the code."""
         found = wait_until(
-            lambda: len(starts := self.starts(job)) >= count and starts,
+            lambda: starts if len(starts := self.starts(job)) >= count else [],
             f"the code of {job} starts for the {count}. time; journal: {self.lines()[-20:]}",
             timeout,
         )

@@ -1,6 +1,6 @@
 """Jobs for the acceptance tests, written into a service's folder as the module `sample`.
 
-Each tells in a journal when its code starts and ends, and the ones that hold end when a test says so (`release-<name>`).
+Each tells in a journal when its code starts and ends; those that hold end when a test says so (`release-<name>`).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
+from ulid import ULID
 
-from celery_jobs.tasks import current_job, job
+from celery_jobs.tasks import JobTask, current_job, job
 
 FOLDER = Path(os.environ["SAMPLE_FOLDER"])
 LOOK_SECONDS = 0.01
@@ -34,7 +34,7 @@ def tell(event: str, **more: object) -> None:
 
 
 @contextmanager
-def told(mark: str = "") -> Iterator[None]:
+def told(mark: str = "") -> Generator[None]:
     tell("start", mark=mark)
     try:
         yield
@@ -89,7 +89,7 @@ def hold(name: str, ending: Literal["return", "raise"] = "return") -> str:
 async def hold_async(name: str) -> str:
     """A coroutine: interrupted at its next await."""
     with told(name):
-        while not released(name):
+        while not released(name):  # noqa: ASYNC110  # another process releases it
             await asyncio.sleep(LOOK_SECONDS)
     return name
 
@@ -132,7 +132,7 @@ def raising(text: str = "told to raise") -> None:
 
 
 @job(bind=True, max_retries=2)
-def retrying(self, name: str, failures: int = 1, countdown: float = 0.2) -> str:
+def retrying(self: JobTask, name: str, failures: int = 1, countdown: float = 0.2) -> str:
     """Asks for a retry `failures` times, then returns."""
     with told(name):
         if self.request.retries < failures:
@@ -174,10 +174,9 @@ def stepping(name: str, steps: int = 3) -> str:
 
 
 @job
-def clock() -> str:
-    """What this process thinks the time is, with its zone."""
-    with told():
-        return datetime.now(UTC).isoformat()
+def artifact() -> ULID:
+    """A job that made something which has an id."""
+    return ULID.from_str("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 
 @job(queue="other")

@@ -77,12 +77,10 @@ class Stack:
             self.worker()
         return self
 
-    def api(self, **env: str) -> HttpProcess:
+    def api(self) -> HttpProcess:
         """One more API process."""
-        if self.kind.embedded:
-            served = self.service.up("--concurrency", str(self.slots), **env)
-        else:
-            served = self.service.api(**env)
+        embedded = self.kind.embedded
+        served = self.service.up("--concurrency", str(self.slots)) if embedded else self.service.api()
         self.apis.append(served)
         return served
 

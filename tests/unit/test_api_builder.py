@@ -103,6 +103,14 @@ async def test_a_router_of_ones_own_is_served_with_the_same_problems(tmp_path: P
         assert (await client.get("/api/v1/jobs")).status_code == 404
 
 
+async def test_a_service_without_jobs_is_healthy_too(tmp_path: Path):
+    app = builder(tmp_path / "unused").with_health().build()
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        assert (await client.get("/health")).json() == {"status": "healthy", "checks": {}}
+        assert (await client.get("/readyz")).status_code == 200
+    assert not (tmp_path / "unused").exists()
+
+
 KEYS = {
     "reads": ApiKey(identity="rita", scopes=frozenset({"read"})),
     "submits": ApiKey(identity="sue", scopes=frozenset({"submit"})),

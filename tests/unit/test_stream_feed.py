@@ -266,3 +266,14 @@ async def test_closing_ends_every_stream_and_refuses_new_ones(hub: Hub, records:
     assert hub.open_streams() == 0
     with pytest.raises(ShuttingDown):
         hub.subscribe(job_id, 1.0)
+
+
+async def test_everything_is_read_again_although_the_interval_is_long_and_hints_get_lost(
+    hub: Hub, records: Records, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(feed_module, "REREAD_SECONDS", 0.2)
+    job_id = records.new_job()
+    subscription = await opened(hub, records, job_id, NEVER_POLL)
+    await settled(records, hub)
+    records.go(job_id, "pending", "running")
+    assert (await news(subscription)).status is JobStatus.running
