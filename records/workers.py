@@ -24,12 +24,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from celery_jobs.records.admission import limit_column
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move
 from celery_jobs.records.queues import ensure
 from celery_jobs.records.states import EXECUTING, JobKind, JobStatus
-from celery_jobs.records.tables import jobs, status_in, workers
+from celery_jobs.records.tables import jobs, queues, status_in, workers
 from celery_jobs.records.text import clean_list
 
 _c = jobs.c
@@ -85,6 +86,24 @@ def renew(connection: Connection, incarnation: str, lease_seconds: float, slots:
     """Extend the lease; False when this worker was taken for dead meanwhile."""
     named = {"me": incarnation, "lease_seconds": lease_seconds, "slots_now": slots}
     return connection.execute(_RENEW, named).rowcount == 1
+
+
+def set_slots(connection: Connection, incarnation: str, slots: int) -> None:
+    """The worker's pool has grown."""
+    connection.execute(update(workers).where(_w.incarnation == incarnation).values(slots=slots))
+
+
+def missing_slots(connection: Connection, incarnation: str) -> int:
+    """This worker's share of the slots by which its queues' limits exceed what their live workers offer."""
+    served = connection.execute(select(_w.queues).where(_w.incarnation == incarnation)).scalar()
+    alive = connection.execute(select(_w.slots, _w.queues).where(_w.lease_until > now(), _w.stopping.is_(False))).all()
+    limits = select(queues.c.name, limit_column().label("limit")).where(limit_column().is_not(None))
+    shares = [0]
+    for row in connection.execute(limits.where(queues.c.name.in_(json.loads(served or "[]")))):
+        slots = [worker.slots for worker in alive if row.name in json.loads(worker.queues)]
+        if slots:
+            shares.append(-((sum(slots) - row.limit) // len(slots)))  # rounded up
+    return max(shares)
 
 
 def stopping(connection: Connection, incarnation: str) -> None:

@@ -23,6 +23,7 @@ from celery_jobs.records.workers import WorkerRow
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.growth import grow_pool
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.pool import GrowingThreadPool
@@ -45,6 +46,7 @@ class _Controller(WorkController):
 
     def on_consumer_ready(self, consumer: Any) -> None:
         signals.worker_ready.send(sender=consumer)
+        grow_pool(consumer)
         self.ready.set()
 
 

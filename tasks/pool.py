@@ -36,11 +36,20 @@ class _Slots:
         future: Future[Any] = Future()
         with self._lock:
             self._work.put((future, function, args))
-            if self._idle < self._work.qsize() and len(self._threads) < self.limit:
-                thread = threading.Thread(target=self._run, name=f"slot-{len(self._threads) + 1}", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+            self._start_threads()
         return future
+
+    def resize(self, limit: int) -> None:
+        """From now on so many; work that waits for a thread gets the new ones."""
+        with self._lock:
+            self.limit = limit
+            self._start_threads()
+
+    def _start_threads(self) -> None:
+        for _ in range(min(self._work.qsize() - self._idle, self.limit - len(self._threads))):
+            thread = threading.Thread(target=self._run, name=f"slot-{len(self._threads) + 1}", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def stop(self, wait: bool) -> None:
         """Take nothing more; wait for what runs, unless it was abandoned."""
@@ -93,7 +102,8 @@ class GrowingThreadPool(BasePool):
         self._resize(max(self.limit - n, 1))
 
     def _resize(self, slots: int) -> None:
-        self.limit = self._slots.limit = slots
+        self.limit = slots
+        self._slots.resize(slots)
 
     def on_stop(self) -> None:
         """Warm shutdown: every running job ends first."""

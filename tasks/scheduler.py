@@ -24,7 +24,6 @@ from celery_jobs.records.states import CancelMode, CancelOutcome
 from celery_jobs.records.store import AsyncStore, Store
 from celery_jobs.records.submit import IdempotencyKey, NewJob, Submitted
 from celery_jobs.tasks import process
-from celery_jobs.tasks.cancel import CancelHints
 from celery_jobs.tasks.celery import import_tasks, use_embedded_broker
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
@@ -32,6 +31,7 @@ from celery_jobs.tasks.folder import FolderLock
 from celery_jobs.tasks.health import Check, Health
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import JobTask, registered
+from celery_jobs.tasks.nudge import Nudges
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.submit import GroupSubmit
 from celery_jobs.tasks.sweep import Sweeper
@@ -107,10 +107,11 @@ class CeleryScheduler:
 
     def _open(self) -> None:
         settings = self.settings
+        if settings.embedded:
+            use_embedded_broker()  # before any task is declared: a task takes its settings then
         import_tasks(settings)
         if settings.embedded:
             self._lock.acquire(self.shutdown_timeout)
-            use_embedded_broker()
         try:
             if settings.embedded:
                 upgrade(settings)
@@ -135,14 +136,14 @@ class CeleryScheduler:
         store.write(queues.ensure, served)
         store.write(queues.set_start_limit, settings.default_queue, self._max_concurrency)
         self._dispatcher = Dispatcher(store)
-        self._cancel_hints = CancelHints(settings.embedded)
+        self._nudges = Nudges(settings.embedded)
         self._sweeper = Sweeper(store, self._dispatcher, here.hints, settings.worker_timeout_seconds)
         if settings.embedded:
             slots = max(settings.concurrency or DEFAULT_SLOTS, self._max_concurrency or 0)
             self._worker = EmbeddedWorker(here, self._dispatcher, served, slots)
             self._worker.start()
         self._dispatcher.start()
-        self._cancel_hints.start()
+        self._nudges.start()
         self._sweeper.start()
 
     def _close_workers(self, timeout_seconds: float) -> None:
@@ -150,7 +151,7 @@ class CeleryScheduler:
         if self._worker is not None:
             self._worker.stop(timeout_seconds)
             self._worker = None
-        self._cancel_hints.stop()
+        self._nudges.stop()
         self._sweeper.stop()
 
     def _close_store(self) -> None:
@@ -227,7 +228,7 @@ class CeleryScheduler:
         answer = await self._async.write(cancel.cancel, job_id, force=force)
         self._here.hints.changed(job_id)
         if answer.outcome is CancelOutcome.requested:
-            self._cancel_hints.look(answer.record.celery_id or job_id, answer.worker)
+            self._nudges.look(answer.record.celery_id or job_id, answer.worker)
         elif answer.outcome is CancelOutcome.canceled:
             self._dispatcher.wake()
         return answer.outcome, answer.record
@@ -237,7 +238,7 @@ class CeleryScheduler:
         deleted = await self._async.write(cancel.delete_job, job_id)
         self._here.hints.changed(job_id)
         if deleted.executing:
-            self._cancel_hints.look(job_id, deleted.worker)
+            self._nudges.look(job_id, deleted.worker)
         self._dispatcher.wake()
 
     # --- queues, tasks, health
@@ -256,6 +257,8 @@ class CeleryScheduler:
         """Set a queue's limit or pause; QueueNotFound, InvalidLimit. Never interrupts a running job."""
         view = await self._async.write(queues.change, name, max_concurrency, paused)
         self._dispatcher.wake()
+        if view.max_concurrency is not None:
+            self._nudges.grow()
         return view
 
     def tasks(self) -> list[TaskView]:

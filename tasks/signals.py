@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from typing import Any
 
@@ -19,7 +20,10 @@ from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.events import EventBatches
 from celery_jobs.tasks.failures import error_line
+from celery_jobs.tasks.growth import grow_pool
 from celery_jobs.tasks.job import JobTask
+
+_log = logging.getLogger("celery_jobs.signals")
 
 
 class JobsStep(bootsteps.StartStopStep):
@@ -81,7 +85,16 @@ def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None,
         undispatch(here.store, job_id)
 
 
+def consumer_ready(sender: Any = None, **_: Any) -> None:
+    """Limits that were raised before this worker started grow its pool too."""
+    try:
+        grow_pool(sender)
+    except Exception as error:
+        _log.warning("the pool did not grow to the limits: %s", error)
+
+
 WIRING = {
+    signals.worker_ready: consumer_ready,
     signals.worker_process_init: child_started,
     signals.worker_shutdown: worker_ended,
     signals.task_failure: failed_in_main,
