@@ -60,7 +60,7 @@ def use_embedded_broker() -> None:
         broker_url=f"{memory.SCHEME}://localhost/",
         broker_transport_options={},
         worker_disable_prefetch=False,
-        task_acks_late=True,  # with early ack it holds a second message for each slot
+        task_acks_late=True,
     )
 
 

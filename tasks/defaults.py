@@ -26,7 +26,7 @@ task_track_started = True
 # Redis: late ack with a visibility timeout runs one job several times at once, so messages are acked early and fetched
 # only for a free slot. RabbitMQ: early ack with prefetch 1 starts a job seconds late beside an idle worker.
 # In both the record's claim drops what is delivered twice and the sweeper finds what is lost.
-task_acks_late = _amqp
+task_acks_late = _amqp or not _broker  # the embedded broker would hold a second message for each slot
 worker_prefetch_multiplier = 1
 worker_disable_prefetch = _redis
 worker_enable_prefetch_count_reduction = False
