@@ -99,12 +99,15 @@ _LIMIT_IN_FORCE = select(limit_column()).where(queues.c.name == bindparam("queue
 
 def _room(queue: ColumnElement[str], limit: ColumnElement[Any]) -> ColumnElement[int]:
     """SQL for how many more jobs of a queue may be handed over; may be negative after a limit was lowered."""
-    active = select(func.count()).where(_c.queue == queue, _ACTIVE).scalar_subquery()
-    handed_over = select(func.count()).where(_c.queue == queue, _HANDED_OVER).scalar_subquery()
+    active, handed_over = _number(queue, _ACTIVE), _number(queue, _HANDED_OVER)
     wanted = HELD_PER_SLOT * live_slots(queue)
     held = case((wanted > HELD_AT_LEAST, wanted), else_=HELD_AT_LEAST)
     # filled up when half is gone: one look then serves many jobs, and no slot has to wait for it
     return case((limit.is_not(None), limit - active), (2 * handed_over <= held, held - handed_over), else_=0)
+
+
+def _number(queue: ColumnElement[str], which: ColumnElement[bool]) -> ColumnElement[int]:
+    return select(func.count()).where(_c.queue == queue, which).scalar_subquery()
 
 
 def live_slots(queue: ColumnElement[str]) -> ColumnElement[int]:
@@ -121,10 +124,14 @@ def _clamped(room: ColumnElement[int], most: ColumnElement[int]) -> ColumnElemen
 
 
 _FIRST = select(_c.seq).where(_c.queue == queues.c.name, _WAITING).order_by(_c.priority.desc(), _c.seq).limit(1)
-_QUEUES_WITH_WORK = select(queues.c.name).where(
+_QUEUES_WITH_WORK = select(
+    queues.c.name,
+    limit_column().label("limit"),
+    _number(queues.c.name, _ACTIVE).label("active"),
+    _number(queues.c.name, _HANDED_OVER).label("handed_over"),
+).where(
     queues.c.paused.is_(False),
     _FIRST.scalar_subquery().is_not(None),  # EXISTS has no order, by which SQLite would find the partial index
-    _room(queues.c.name, limit_column()) > 0,
 )
 _LOCK = (
     select(queues.c.paused, limit_column().label("limit"))
@@ -153,7 +160,18 @@ _HAND_OVER = {
 
 def queues_with_work(connection: Connection) -> list[str]:
     """The queues where a job waits that could be admitted; the look without the lock."""
-    return [row.name for row in connection.execute(_QUEUES_WITH_WORK)]
+    rows = connection.execute(_QUEUES_WITH_WORK).all()
+    return [row.name for row in rows if _has_room(connection, row.name, row.limit, row.active, row.handed_over)]
+
+
+def _has_room(connection: Connection, queue: str, limit: int | None, active: int, handed_over: int) -> bool:
+    """The same as `_room`, which in one statement with the rest would be planned anew each time."""
+    if limit is not None:
+        return active < limit
+    if 2 * handed_over <= HELD_AT_LEAST:
+        return True  # whatever the workers' slots are
+    slots = connection.execute(select(live_slots(literal(queue)))).scalar_one()
+    return 2 * handed_over <= HELD_PER_SLOT * slots
 
 
 def admit(connection: Connection, queue: str, most: int = 200) -> list[Outgoing]:

@@ -45,17 +45,29 @@ def sync_engine(url: URL, pool_size: int = 5, *, alone: bool = False) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
     more = _alone() if alone else {}
-    return create_engine(
+    engine = create_engine(
         url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args(), **more
     )
+    event.listen(engine, "connect", _without_jit)
+    return engine
 
 
 def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncEngine:
     """PostgreSQL only: an engine for the event loop. `alone`: each statement commits by itself."""
     more = _alone() if alone else {}
-    return create_async_engine(
+    engine = create_async_engine(
         url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args(), **more
     )
+    event.listen(engine.sync_engine, "connect", _without_jit)
+    return engine
+
+
+def _without_jit(connection: Any, _record: object) -> None:
+    # every statement here is small; compiling one took 250 ms where the planner had no statistics yet
+    cursor = connection.cursor()
+    cursor.execute("SET jit = off")
+    cursor.close()
+    connection.commit()
 
 
 def _alone() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from celery_jobs.records import runs
+from celery_jobs.records import runs, workers
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Claim, OwnRun
@@ -60,30 +60,29 @@ class ActiveRuns:
     """The registry of runs and the thread that looks at their records."""
 
     def __init__(self) -> None:
-        self._runs: dict[JobId, Run] = {}
-        self._strangers: set[tuple[JobId, str | None]] = set()
+        self._runs: dict[str, Run] = {}  # by token
+        self._strangers: set[str | None] = set()
         # a SimpleQueue, since a signal handler wakes it: its put may interrupt itself, an Event's set would deadlock
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._busy = threading.Event()
         self._thread: threading.Thread | None = None
-        self._start = threading.Lock()
+        self._lock = threading.Lock()
 
     def add(self, run: Run) -> None:
-        """Register a run, before its claim."""
-        self._runs[run.job_id] = run
-        self._busy.set()
-        if self._thread is None:
-            with self._start:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._watch, name="run-watch", daemon=True)
-                    self._thread.start()
+        """Register a run, before its claim. A job may have two for a moment: the duplicate will be refused."""
+        with self._lock:
+            self._runs[run.token] = run
+            self._busy.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="run-watch", daemon=True)
+                self._thread.start()
 
     def remove(self, run: Run) -> None:
-        """The run has ended and its end is recorded."""
-        if self._runs.get(run.job_id) is run:
-            del self._runs[run.job_id]
-        if not self._runs:
-            self._busy.clear()
+        """The run has ended and its end is recorded, or it was refused."""
+        with self._lock:
+            self._runs.pop(run.token, None)
+            if not self._runs:
+                self._busy.clear()
 
     def look_now(self) -> None:
         """A hint: read the records at once. Safe in a signal handler and from any thread."""
@@ -91,7 +90,8 @@ class ActiveRuns:
 
     def running(self) -> list[Run]:
         """The runs of this process now."""
-        return list(self._runs.values())
+        with self._lock:
+            return list(self._runs.values())
 
     def forget(self) -> None:
         """In a forked child: the parent's runs and threads are not ours."""
@@ -116,32 +116,35 @@ class ActiveRuns:
     def look(self) -> None:
         """Compare the runs of this process with their records once."""
         here = process.current()
-        held = dict(self._runs)  # before the read: a run added later may not be recorded yet
-        rows = {row.job_id: row for row in runs.own_runs(here.store, here.incarnation, here.pid)}
-        for job_id, run in held.items():
-            self._compare(run, rows.get(job_id))
-        self._close_strangers(held, rows)
-
-    def _compare(self, run: Run, row: OwnRun | None) -> None:
-        if row is not None and row.token == run.token:
-            if row.status is JobStatus.canceling:
+        # both before the read: what is added or claimed later may be missing in it
+        held = self.running()
+        claimed = {run.token for run in held if run.claim is not None}
+        rows = {row.token: row for row in runs.own_runs(here.store, here.incarnation, here.pid)}
+        for run in held:
+            row = rows.pop(run.token, None)
+            if row is None and run.token in claimed:
+                self._lose(run)
+            elif row is not None and row.status is JobStatus.canceling:
                 run.stop()
-        elif run.claim is not None and not run.lost and not run.ending:
-            _log.warning("job %s is no longer this worker's: its run is ignored from now on", run.job_id)
-            run.stop(lost=True)
-            if process.current().forks and run.interrupt is None:
-                os.kill(os.getpid(), signal.SIGKILL)  # a plain function: only the end of the process stops it
+        self._close_strangers(list(rows.values()))
 
-    def _close_strangers(self, held: dict[JobId, Run], rows: dict[JobId, OwnRun]) -> None:
+    def _lose(self, run: Run) -> None:
+        if run.lost or run.ending:
+            return
+        _log.warning("job %s is no longer this worker's: its run is ignored from now on", run.job_id)
+        run.stop(lost=True)
+        if process.current().forks and run.interrupt is None:
+            os.kill(os.getpid(), signal.SIGKILL)  # a plain function: only the end of the process stops it
+
+    def _close_strangers(self, rows: list[OwnRun]) -> None:
         """End rows in this process's name that it did not hold at two looks: their run ended without its report."""
         here = process.current()
-        strangers = {(row.job_id, row.token) for row in rows.values() if row.job_id not in held}
-        for job_id, token in strangers & self._strangers:
-            from celery_jobs.records import workers
-
+        strangers = {row.token: row for row in rows}
+        for token in strangers.keys() & self._strangers:
+            job_id = strangers[token].job_id
             if here.store.write(workers.close_stranger, job_id, token or ""):
                 here.hints.changed(job_id)
-        self._strangers = strangers
+        self._strangers = set(strangers)
 
 
 active_runs = ActiveRuns()

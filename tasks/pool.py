@@ -6,8 +6,8 @@ for ever (a worker's warm shutdown still waits for it, by asking the pool to sto
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -21,65 +21,75 @@ _Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class _Slots:
-    """Threads that take work from one queue, started as work comes, up to a number that may change."""
+    """Threads that take work from one line, started as work comes, up to a number that may change.
+
+    Every count changes under one lock: a thread that has taken work but still counts as idle would leave the next piece
+    of work without a thread.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.abandoned = threading.Event()
-        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._work: deque[_Work] = deque()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
-        self._lock = threading.Lock()
+        self._stopping = False
+        self._changed = threading.Condition()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Run it in a free thread, or in the next one that is."""
         future: Future[Any] = Future()
-        with self._lock:
-            self._work.put((future, function, args))
+        with self._changed:
+            self._work.append((future, function, args))
             self._start_threads()
+            self._changed.notify()
         return future
 
     def resize(self, limit: int) -> None:
         """From now on so many; work that waits for a thread gets the new ones."""
-        with self._lock:
+        with self._changed:
             self.limit = limit
             self._start_threads()
-
-    def _start_threads(self) -> None:
-        for _ in range(min(self._work.qsize() - self._idle, self.limit - len(self._threads))):
-            thread = threading.Thread(target=self._run, name=f"slot-{len(self._threads) + 1}", daemon=True)
-            self._threads.add(thread)
-            thread.start()
+            self._changed.notify_all()
 
     def stop(self, wait: bool) -> None:
         """Take nothing more; wait for what runs, unless it was abandoned."""
-        with self._lock:
+        with self._changed:
+            self._stopping = True
+            self._work.clear()
+            self._changed.notify_all()
             threads = list(self._threads)
-            for _ in threads:
-                self._work.put(None)
         for thread in threads if wait else []:
             while thread.is_alive() and not self.abandoned.is_set():
                 thread.join(0.1)
 
+    def _start_threads(self) -> None:
+        while len(self._work) > self._idle and len(self._threads) < self.limit:
+            thread = threading.Thread(target=self._run, name=f"slot-{len(self._threads) + 1}", daemon=True)
+            self._threads.add(thread)
+            self._idle += 1
+            thread.start()
+
     def _run(self) -> None:
-        me = threading.current_thread()
-        while True:
-            with self._lock:
-                if len(self._threads) > self.limit:
-                    self._threads.discard(me)
-                    return
-                self._idle += 1
-            work = self._work.get()
-            with self._lock:
-                self._idle -= 1
-            if work is None:
-                self._threads.discard(me)
-                return
+        while (work := self._next()) is not None:
             future, function, args = work
             try:
                 future.set_result(function(*args))
             except BaseException as error:
                 future.set_exception(error)
+            with self._changed:
+                self._idle += 1
+
+    def _next(self) -> _Work | None:
+        """Wait for work; None when this thread shall end."""
+        with self._changed:
+            while not self._work and not self._stopping and len(self._threads) <= self.limit:
+                self._changed.wait()
+            self._idle -= 1
+            if self._stopping or len(self._threads) > self.limit:
+                self._threads.discard(threading.current_thread())
+                return None
+            return self._work.popleft()
 
 
 class GrowingThreadPool(BasePool):

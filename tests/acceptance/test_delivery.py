@@ -30,7 +30,7 @@ def queued(new_stack: NewStack, kind: Kind) -> Stack:
 def queued_behind_others(stack: Stack, broker: Broker, task: str, **arguments: str) -> tuple[str, bytes, bytes]:
     """A job that has started, with its message as it lay in the queue (list and text)."""
     name = stack.name()
-    busy = [stack.jobs.submit("hold", name=name) for _ in range(stack.slots)]
+    busy = [stack.jobs.submit("hold", name=name) for _ in range(stack.slots - stack.jobs.queue()["running"])]
     for each in busy:
         stack.journal.wait_start(each)
     job = stack.jobs.submit(task, **arguments)
@@ -73,6 +73,22 @@ def test_a_message_delivered_again_while_the_code_runs_does_not_run_it_twice(sta
     record = stack.jobs.record(job)
     assert (record["attempt"], len(stack.journal.starts(job))) == (1, 1)
     assert stack.jobs.result(job)["result"] == name
+
+
+@shared(THREADS)
+def test_a_run_is_still_known_to_its_worker_after_its_message_came_again(stack: Stack) -> None:
+    """The worker refuses the copy in the process that runs the job: a cancel still finds the run, nobody ends it."""
+    other = stack.jobs.submit("hold", name=stack.name())
+    stack.journal.wait_start(other)
+    with open_broker(stack) as broker:
+        job, key, message = queued_behind_others(stack, broker, "hold_async", name=stack.name())
+        broker.push(key, message, copies=2)
+        wait_until(lambda: not broker.messages(), "the copies were taken")
+    stack.jobs.wait(stack.jobs.submit("note"), "completed")
+    stays(lambda: stack.jobs.status(job) == "running", "running", 3.5, interval=0.2)
+    stack.jobs.cancel(job)
+    stack.jobs.wait(job, "canceled", timeout=5)
+    assert stack.journal.wait_end(job).how == "CancelledError"
 
 
 @own(PREFORK)

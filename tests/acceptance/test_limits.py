@@ -132,6 +132,18 @@ def test_raising_admits_at_once_and_lowering_never_interrupts(stack: Stack) -> N
         stack.jobs.wait(job, "completed")
 
 
+@shared(EMBEDDED, PREFORK, THREADS)
+def test_every_slot_takes_a_job_however_the_last_ones_ended(stack: Stack) -> None:
+    for _ in range(12):
+        for job in [stack.jobs.submit("noop") for _ in range(3)]:
+            stack.jobs.wait(job, "completed")
+        jobs, names = holding(stack, stack.slots)
+        for job in jobs:
+            stack.journal.wait_start(job, timeout=10)
+        stack.journal.release(*names)
+        stack.jobs.wait_idle()
+
+
 @own(EMBEDDED, PREFORK, THREADS)
 def test_a_limit_above_the_slots_grows_the_pool(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start()
