@@ -19,7 +19,7 @@ CANNOT_START = 2
 
 app = typer.Typer(
     name="celery-jobs",
-    help="A job service for Celery. Every option is also a setting in the environment (JOBS_…).",
+    help="A job service for Celery. The settings are environment variables (JOBS_…); options win over them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

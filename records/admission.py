@@ -213,7 +213,7 @@ def _clear(connection: Connection, which: ColumnElement[bool]) -> int:
     statement = (
         update(jobs)
         .where(which, _HANDED_OVER)  # one that a worker claimed meanwhile keeps its slot
-        .values(dispatched_at=null(), version=_c.version + 1)
+        .values(dispatched_at=null())
     )
     return connection.execute(statement).rowcount
 

@@ -174,7 +174,7 @@ def expire(connection: Connection) -> list[JobId]:
 def purge_deleted(connection: Connection, own_seconds: float, foreign_seconds: float, most: int = 500) -> int:
     """Remove hidden rows that have ended and for which no message can come any more."""
     old = or_(
-        and_(_c.kind == str(JobKind.own), _c.deleted_at < from_now(-own_seconds)),
+        and_(_c.kind == str(JobKind.own), _c.celery_id.is_(None), _c.deleted_at < from_now(-own_seconds)),
         _c.deleted_at < from_now(-foreign_seconds),
     )
     chosen = select(_c.seq).where(_c.deleted_at.is_not(None), old, _c.finished_at.is_not(None)).limit(most)

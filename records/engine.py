@@ -48,7 +48,7 @@ def sync_engine(url: URL, pool_size: int = 5, *, alone: bool = False) -> Engine:
     engine = create_engine(
         url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args(), **more
     )
-    event.listen(engine, "connect", _without_jit)
+    event.listen(engine, "connect", _configure_session)
     return engine
 
 
@@ -58,14 +58,17 @@ def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncE
     engine = create_async_engine(
         url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args(), **more
     )
-    event.listen(engine.sync_engine, "connect", _without_jit)
+    event.listen(engine.sync_engine, "connect", _configure_session)
     return engine
 
 
-def _without_jit(connection: Any, _record: object) -> None:
-    # every statement here is small; compiling one took 250 ms where the planner had no statistics yet
+def _configure_session(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
+    # every statement here is small; compiling one took 250 ms where the planner had no statistics yet
     cursor.execute("SET jit = off")
+    # a client that was paused, or whose host vanished, must not hold a queue's row for longer
+    cursor.execute("SET idle_in_transaction_session_timeout = '10s'")
+    cursor.execute("SET lock_timeout = '30s'")
     cursor.close()
     connection.commit()
 

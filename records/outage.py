@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 # PostgreSQL: deadlock, serialization, server shutting down or starting, too many connections, a standby that takes over
-_PASSING_STATES = ("40", "57P", "08", "53", "25006")
+_PASSING_STATES = ("40", "57P", "08", "53", "25006", "25P03", "55P03")
 
 
 def is_outage(error: BaseException) -> bool:

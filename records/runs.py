@@ -75,7 +75,16 @@ _READ = select(
 ).where(_c.id == bindparam("job_id"))
 
 
-def claim(store: Store, job_id: JobId, attempt: int, token: str, runner: Runner, *, coroutine: bool) -> Claim | None:
+def claim(
+    store: Store,
+    job_id: JobId,
+    attempt: int,
+    token: str,
+    runner: Runner,
+    *,
+    coroutine: bool,
+    patience_seconds: float = 0.0,
+) -> Claim | None:
     """Start attempt `attempt` + 1; None when another delivery, a cancel or a take-back came first.
 
     `token` is new for each delivery: a row that already carries it was claimed by this very call, whose first answer
@@ -90,7 +99,7 @@ def claim(store: Store, job_id: JobId, attempt: int, token: str, runner: Runner,
         "token": token,
         "is_coroutine": coroutine,
     }
-    row = store.one(_CLAIM, named)
+    row = store.one(_CLAIM, named, patience_seconds)
     if row is not None:
         return Claim(job_id, row.attempt, token)
     row = read_for_claim(store, job_id)
@@ -212,7 +221,7 @@ def own_runs(store: Store, incarnation: str, pid: int | None = None) -> list[Own
 _TAKE_BACK = (
     update(jobs)
     .where(_c.id == bindparam("job_id"), status_in(_S.pending), _c.dispatched_at.is_not(None))
-    .values(dispatched_at=null(), version=_c.version + 1)
+    .values(dispatched_at=null())
 )
 _TAKE_ATTEMPT_BACK = _TAKE_BACK.where(_c.attempt == bindparam("expected_attempt"))
 

@@ -36,6 +36,8 @@ def _listed(value: Any) -> Any:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+_BROKERS = ("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp")
+
 Words = Annotated[list[str], NoDecode]
 
 
@@ -68,12 +70,12 @@ class Settings(BaseSettings):
     max_concurrency: int | None = Field(
         default=None, ge=1, description="How many jobs of the default queue may run at once, over all workers."
     )
-    concurrency: int | None = Field(default=None, ge=1, description="Slots of a worker; the embedded one has 10.")
+    concurrency: int | None = Field(default=None, ge=1, description="Slots of a worker; the embedded one has 32.")
     shutdown_timeout_seconds: float | None = Field(
         default=None, ge=0, description="How long running jobs may finish at shutdown before they are canceled."
     )
     worker_timeout_seconds: float = Field(
-        default=60.0, gt=0, description="A worker silent for longer counts as dead, and its jobs end."
+        default=60.0, gt=0, le=7 * 86400, description="A worker silent for longer counts as dead, and its jobs end."
     )
     cancel_grace_seconds: float = Field(
         default=10.0, ge=0, description="After a forced cancel, how long the process that runs it is left alone."
@@ -117,6 +119,13 @@ class Settings(BaseSettings):
             raise ValueError("must be a finite number of seconds")
         return value
 
+    @field_validator("broker_url")
+    @classmethod
+    def _known_broker(cls, value: str | None) -> str | None:
+        if value is not None and value.partition("://")[0] not in _BROKERS:
+            raise ValueError(f"names a broker of an unknown kind; the service knows {', '.join(_BROKERS)}")
+        return value
+
     @property
     def embedded(self) -> bool:
         """True when no broker is configured: the worker then runs inside the API process."""
@@ -137,7 +146,7 @@ def environment_names() -> dict[str, str]:
 
 
 # read by other parts (commands that talk to a server), so no misspelling
-_ELSEWHERE = {"JOBS_URL", "JOBS_API_KEY", "JOBS_SCHEDULER", "JOBS_TASKS"}
+_ELSEWHERE = {"JOBS_URL", "JOBS_API_KEY"}
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -157,13 +166,17 @@ def load_settings(**overrides: Any) -> Settings:
     return settings
 
 
+# keys, and addresses that may hold a password
+_SECRET = ("JOBS_API_KEYS", "CELERY_BROKER_URL", "CELERY_RESULT_BACKEND", "DATABASE_URL")
+
+
 def _explain(error: ValidationError) -> str:
     names = environment_names()
     faults: list[str] = []
     for fault in error.errors(include_url=False, include_context=False):
         field = str(fault["loc"][0]) if fault["loc"] else "settings"
         name = names.get(field, field)
-        shown = "" if name == "JOBS_API_KEYS" else f" (it is {fault['input']!r})"  # keys are secrets
+        shown = "" if name in _SECRET else f" (it is {fault['input']!r})"
         description = Settings.model_fields[field].description if field in Settings.model_fields else ""
         faults.append(f"{name}: {fault['msg']}{shown}. {description}".strip())
     return "\n".join(faults)

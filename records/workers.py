@@ -94,15 +94,17 @@ def set_slots(connection: Connection, incarnation: str, slots: int) -> None:
 
 
 def missing_slots(connection: Connection, incarnation: str) -> int:
-    """This worker's share of the slots by which its queues' limits exceed what their live workers offer."""
-    served = connection.execute(select(_w.queues).where(_w.incarnation == incarnation)).scalar()
+    """How many slots this worker lacks of its equal share of its queues' limits, where its queues lack any."""
+    me = connection.execute(select(_w.queues, _w.slots).where(_w.incarnation == incarnation)).first()
+    if me is None:
+        return 0
     alive = connection.execute(select(_w.slots, _w.queues).where(_w.lease_until > now(), _w.stopping.is_(False))).all()
     limits = select(queues.c.name, limit_column().label("limit")).where(limit_column().is_not(None))
     shares = [0]
-    for row in connection.execute(limits.where(queues.c.name.in_(json.loads(served or "[]")))):
+    for row in connection.execute(limits.where(queues.c.name.in_(json.loads(me.queues)))):
         slots = [worker.slots for worker in alive if row.name in json.loads(worker.queues)]
-        if slots:
-            shares.append(-((sum(slots) - row.limit) // len(slots)))  # rounded up
+        if slots and sum(slots) < row.limit:
+            shares.append(-(-row.limit // len(slots)) - me.slots)  # the same whoever grows first; rounded up
     return max(shares)
 
 

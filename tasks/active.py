@@ -81,8 +81,6 @@ class ActiveRuns:
         """The run has ended and its end is recorded, or it was refused."""
         with self._lock:
             self._runs.pop(run.token, None)
-            if not self._runs:
-                self._busy.clear()
 
     def look_now(self) -> None:
         """A hint: read the records at once. Safe in a signal handler and from any thread."""
@@ -104,17 +102,25 @@ class ActiveRuns:
                 self._wake.get(timeout=LOOK_EVERY_SECONDS)
                 while True:  # wakes that gathered are one look
                     self._wake.get_nowait()
-            if not self._runs:
-                continue
             try:
-                self.look()
+                if not self.look():
+                    self._rest()
             except DatabaseUnavailable:
                 continue
+            except process.ServiceEnded:
+                self._runs.clear()  # threads that nobody could stop; they end with the process
+                self._rest()
             except Exception:
                 _log.exception("looking at the records of running jobs failed; tried again in a second")
 
-    def look(self) -> None:
-        """Compare the runs of this process with their records once."""
+    def _rest(self) -> None:
+        """Sleep until the next run; only after a look that found none, here or recorded."""
+        with self._lock:
+            if not self._runs:
+                self._busy.clear()
+
+    def look(self) -> bool:
+        """Compare the runs of this process with their records once; True while there is any."""
         here = process.current()
         # both before the read: what is added or claimed later may be missing in it
         held = self.running()
@@ -127,6 +133,7 @@ class ActiveRuns:
             elif row is not None and row.status is JobStatus.canceling:
                 run.stop()
         self._close_strangers(list(rows.values()))
+        return bool(held or rows)
 
     def _lose(self, run: Run) -> None:
         if run.lost or run.ending:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import platform
+import signal
 import threading
 import time
 from typing import Any
@@ -83,12 +84,18 @@ class Agent:
 
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then every process ends the runs that are no longer its own."""
-        closed = self._store.write_for(5.0, workers.cancel_for_shutdown, self._here.incarnation)
-        self._here.hints.changed(*closed)
-        self._everybody_looks()
+        try:
+            closed = self._store.write_for(2.0, workers.cancel_for_shutdown, self._here.incarnation)
+            self._here.hints.changed(*closed)
+            self._everybody_looks()
+        except Exception as error:
+            _log.warning("the jobs that are cut off are left to the sweeper: %s", error)
+        time.sleep(UNWIND_SECONDS)
         if not self._forks():
-            time.sleep(UNWIND_SECONDS)
             self._worker.pool.abandon()
+        for child in self._pool_processes():  # those whose code did not let itself be stopped
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """Every job of this worker has ended."""

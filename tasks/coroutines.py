@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
+_log = logging.getLogger("celery_jobs.coroutines")
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
@@ -23,8 +25,17 @@ def loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if pid not in _loops:
             _loops[pid] = asyncio.new_event_loop()
-            threading.Thread(target=_loops[pid].run_forever, name="coroutine-tasks", daemon=True).start()
+            threading.Thread(target=_run_for_ever, args=(_loops[pid],), name="coroutine-tasks", daemon=True).start()
         return _loops[pid]
+
+
+def _run_for_ever(running: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            running.run_forever()
+        except BaseException as error:
+            # asyncio lets a task's SystemExit and KeyboardInterrupt out of the loop; they are that job's end, not ours
+            _log.warning("a coroutine raised %r", error)
 
 
 class RunningCoroutine:

@@ -46,14 +46,17 @@ class Dispatcher:
     def stop(self) -> None:
         """End; what is pending stays pending."""
         self._duty.stop()
-        with self._publishing:
+        if self._publishing.acquire(timeout=1.0):  # a silent broker must not hold up the end of the process
             self._publisher.close()
+            self._publishing.release()
 
     def republish(self, job: admission.Outgoing) -> None:
         """Send the message of a job again that seems to be lost; a duplicate is harmless."""
         if self._store.write(admission.republished, job):
             with self._publishing:
-                self._publisher.publish([job])
+                refused = self._publisher.publish([job])
+            if refused:  # it waits again, and ordinary dispatch tries every second
+                self._store.write(admission.unmark, refused)
 
     def backlog(self, queue: str) -> int | None:
         """How many messages lie in a queue; None when the broker does not say."""

@@ -31,7 +31,7 @@ class Duty:
         """There is something to do now."""
         self._wanted.set()
 
-    def stop(self, timeout_seconds: float = 5.0) -> None:
+    def stop(self, timeout_seconds: float = 1.0) -> None:
         """End after the work under way."""
         self._ended.set()
         self._wanted.set()

@@ -46,7 +46,10 @@ class _Controller(WorkController):
 
     def on_consumer_ready(self, consumer: Any) -> None:
         signals.worker_ready.send(sender=consumer)
-        grow_pool(consumer)
+        try:
+            grow_pool(consumer)
+        except Exception as error:
+            _log.warning("the pool did not grow to the limits: %s", error)
         self.ready.set()
 
 
@@ -89,7 +92,8 @@ class EmbeddedWorker:
         self._heartbeat.start()
         self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
         self._thread.start()
-        self._controller.ready.wait(10)
+        if not self._controller.ready.wait(10):
+            _log.error("the embedded worker is not ready yet")
 
     def stop(self, timeout_seconds: float) -> None:
         """Let running jobs finish for so long, then end what is left as shut down."""
@@ -105,10 +109,10 @@ class EmbeddedWorker:
         worker_state.should_stop = None
 
     def _run(self) -> None:
-        try:
-            self._controller.start()
-        except Exception:
-            _log.exception("the embedded worker ended unexpectedly")
+        self._controller.start()  # catches its own errors, says so and returns
+        if worker_state.should_stop is None and self._heartbeat is not None:
+            _log.critical("the embedded worker has ended unexpectedly; restart the service")
+            self._heartbeat.stop()  # so that health says that no worker is alive
 
     def _row(self) -> WorkerRow:
         return WorkerRow(
@@ -144,8 +148,11 @@ class EmbeddedWorker:
 
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then coroutines are interrupted; threads end with the process."""
-        closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
-        self._here.hints.changed(*closed)
+        try:
+            closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
+            self._here.hints.changed(*closed)
+        except Exception as error:
+            _log.warning("the jobs that are cut off are closed at the next start: %s", error)
         for run in active_runs.running():
             run.stop(lost=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 from uuid import uuid4
 
 from celery.exceptions import Ignore, Reject, Retry
@@ -42,8 +42,8 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run.claim = _claim(task, request, run)
         process.current().hints.changed(job_id)
         ending, value, error = _run(task, run, args, kwargs)
-        if isinstance(error, SystemExit) and run.cancel_requested and process.current().forks:
-            raise error  # ended by force: the main process writes the record when this process is gone
+        if _is_being_ended(error, run):
+            raise error  # the main process, or a sweeper, writes the record when this process is gone
         run.ending = True
         progress_writer.flush(run.claim)
         status = _finish(run.claim, ending)
@@ -54,16 +54,33 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _report(task, request, status, value, error)
 
 
+def _is_being_ended(error: BaseException | None, run: Run) -> TypeGuard[SystemExit]:
+    """True where a signal ends this process: a forced cancel, or a worker that is told to end at once."""
+    if not isinstance(error, SystemExit) or not process.current().forks:
+        return False
+    return run.cancel_requested or (isinstance(error.code, int) and error.code < 0)  # the pool's code for a signal
+
+
 def _claim(task: Any, request: Any, run: Run) -> Claim:
-    """The claim, or Ignore when another delivery, a cancel, a delete or a take-back came first."""
+    """The claim, or Ignore when another delivery, a cancel, a delete or a take-back came first.
+
+    A database that is away is waited for: no job runs whose claim is not recorded.
+    """
     here = process.current()
+    patience = here.settings.outage_patience_seconds
     attempt: int | None = getattr(request, ATTEMPT_HEADER, None)
-    ours = attempt is not None
-    if not ours:  # somebody else's `.delay()`: the message itself makes the record
-        attempt = here.store.write(adopt.adopt, _adopted(task, request, run.job_id))
-    assert attempt is not None
-    claim = runs.claim(here.store, run.job_id, attempt, run.token, here.runner, coroutine=task.coroutine)
-    return claim or _refused(task, request, run, attempt, ours)
+    if attempt is None:  # somebody else's `.delay()`: the message itself makes the record
+        attempt = here.store.write_for(patience, adopt.adopt, _adopted(task, request, run.job_id))
+    claim = runs.claim(
+        here.store,
+        run.job_id,
+        attempt,
+        run.token,
+        here.runner,
+        coroutine=task.coroutine,
+        patience_seconds=patience,
+    )
+    return claim or _refused(task, request, run, attempt)
 
 
 def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
@@ -77,7 +94,7 @@ def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
         retries=request.retries or 0,
         parent_id=request.parent_id,
         root_id=request.root_id,
-        retry_on_worker_lost=task.retry_on_worker_lost,
+        retry_on_worker_lost=task.rerun_when_lost,
         max_attempts=task.max_attempts,
     )
 
@@ -86,12 +103,10 @@ def _as_json(value: Any) -> str:
     return encode_result(value, max_bytes=1 << 30)
 
 
-def _refused(task: Any, request: Any, run: Run, attempt: int, ours: bool) -> Claim:
-    """Why no row moved, read once: mine after a lost answer, canceled or deleted, or simply another's."""
+def _refused(task: Any, request: Any, run: Run, attempt: int) -> NoReturn:
+    """Why no row moved, read once: canceled or deleted, or simply another's."""
     here = process.current()
     row = runs.read_for_claim(here.store, run.job_id)
-    if row is not None and row.claim_token == run.token and row.status == JobStatus.running:
-        return Claim(run.job_id, row.attempt, run.token)
     if row is None or row.deleted_at is not None or row.status == JobStatus.canceled:
         announce_revoked(task, request)
     elif row.status == JobStatus.pending and row.dispatched_at is not None and row.attempt == attempt:
@@ -155,7 +170,10 @@ def _failed(error: BaseException) -> Ending:
 
 
 def _finish(claim: Claim, ending: Ending) -> JobStatus | None:
-    here = process.current()
+    try:
+        here = process.current()
+    except process.ServiceEnded:
+        return None  # the record says "shut down" already
     try:
         return runs.finish(here.store, claim, ending, here.settings.outage_patience_seconds)
     except DatabaseUnavailable:
@@ -169,15 +187,15 @@ def _finish(claim: Claim, ending: Ending) -> JobStatus | None:
 
 def _report(task: Any, request: Any, status: JobStatus | None, value: Any, error: BaseException | None) -> Any:
     """Tell Celery what the record says."""
-    if isinstance(error, SystemExit | KeyboardInterrupt):
+    if isinstance(error, SystemExit | KeyboardInterrupt) and process.current().forks:
         raise error  # the record is written; the process was told to end
     if status is None:
         raise Ignore
     if status is JobStatus.canceled:
         announce_revoked(task, request)
         raise Ignore
-    if isinstance(error, MemoryError):
-        raise RuntimeError(error_line(error))  # Celery's main process would take it for one of its own
+    if isinstance(error, MemoryError) or (error is not None and not isinstance(error, Exception)):
+        raise RuntimeError(error_line(error))  # Celery would take it for the end of its own process or thread
     if error is not None:
         raise error
     assert status in TERMINAL

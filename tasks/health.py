@@ -35,10 +35,11 @@ class Health:
 
     async def checks(self) -> dict[str, Check]:
         """database, broker and workers, looked at side by side."""
-        database, broker = await asyncio.gather(self._database(), self._broker_check())
+        database, broker = await asyncio.gather(self.database(), self._broker_check())
         return {"database": database[0], "broker": broker, "workers": database[1]}
 
-    async def _database(self) -> tuple[Check, Check]:
+    async def database(self) -> tuple[Check, Check]:
+        """The database, and what it says of workers."""
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 live = await self._store.read(_look)

@@ -33,7 +33,8 @@ class JobTask(Task):
     queue: str | None = None
     submit_priority: int = 0
     category: str | None = None
-    retry_on_worker_lost: bool = False
+    # not under the option's own name: Celery 5.7 has one of that name, which would send the message again itself
+    rerun_when_lost: bool = False
     max_attempts: int = 3
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,6 +140,7 @@ def _register(
     function: Callable[..., Any],
     *,
     priority: int = 0,
+    retry_on_worker_lost: bool = False,
     max_attempts: int = 3,
     **options: Any,
 ) -> JobTask:
@@ -155,6 +157,7 @@ def _register(
         coroutine=inspect.iscoroutinefunction(function),
         arguments=Arguments(name, function, bound=bool(options.get("bind"))),
         submit_priority=priority,
+        rerun_when_lost=retry_on_worker_lost,
         max_attempts=max_attempts,
         **options,
     )

@@ -1,6 +1,6 @@
 """Nudging workers once the record has decided: look at a canceled job, grow to a raised limit. Losing one loses little.
 
-A lost look costs a second, since workers look at their records anyway; a lost growth is made up at the worker's start.
+A lost look costs a second, since workers look at their records anyway; growth is asked for until the broker takes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.growth import ask_to_grow
 
 _log = logging.getLogger("celery_jobs.nudge")
-_ONLY_WHEN_WOKEN_SECONDS = 3600.0
+_AGAIN_SECONDS = 5.0
 
 
 class Nudges:
@@ -25,7 +25,7 @@ class Nudges:
         self._looks: dict[str | None, list[str]] = {}
         self._grow = False
         self._lock = threading.Lock()
-        self._duty = Duty("nudges", self._send, _ONLY_WHEN_WOKEN_SECONDS)
+        self._duty = Duty("nudges", self._send, _AGAIN_SECONDS)
 
     def start(self) -> None:
         """Begin."""
@@ -46,7 +46,8 @@ class Nudges:
 
     def grow(self) -> None:
         """A limit was raised: workers whose pools are smaller shall grow."""
-        self._grow = True
+        with self._lock:
+            self._grow = True
         self._duty.wake()
 
     def _send(self) -> None:
@@ -56,7 +57,12 @@ class Nudges:
         try:
             for worker, task_ids in looks.items():
                 ask_to_look(task_ids, worker)
-            if grow:
-                ask_to_grow()
         except Exception as error:
-            _log.info("a nudge was lost: %r", error)
+            _log.info("a nudge to look was lost: %r", error)
+        if grow:
+            try:
+                ask_to_grow()
+            except Exception:
+                with self._lock:
+                    self._grow = True
+                raise  # it is tried again

@@ -128,6 +128,9 @@ class GrowingThreadPool(BasePool):
         """Cold shutdown: running threads end with the process."""
         self._slots.stop(wait=False)
 
+    def terminate_job(self, pid: int, signal: Any = None) -> None:
+        """Nobody can end a thread; the record and the coroutine's own interruption say what becomes of its job."""
+
     def on_apply(  # pyright: ignore[reportIncompatibleMethodOverride]  (BasePool declares no arguments)
         self,
         target: Callable[..., Any],

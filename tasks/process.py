@@ -30,12 +30,19 @@ class Process:
 
 
 _current: Process | None = None
+_ended = False
 # a forked child must not close its parent's connections, so it keeps them unused
 _parents: list[Process] = []
 
 
+class ServiceEnded(RuntimeError):
+    """A thread has outlived the service that it belonged to."""
+
+
 def current() -> Process:
-    """This process; made from the environment where nothing has started one (a script that submits)."""
+    """This process; made from the environment where nothing has ever started one (a script that submits)."""
+    if _ended:
+        raise ServiceEnded("the service of this process has ended")
     if _current is None:
         settings = load_settings()
         become(Process(settings, Store(settings.database_url), Hints(settings)))
@@ -43,15 +50,10 @@ def current() -> Process:
     return _current
 
 
-def started() -> bool:
-    """True when this process is part of the service, so that `current()` costs nothing."""
-    return _current is not None
-
-
 def become(process: Process | None) -> None:
     """Make `process` the current one; None when its service has ended."""
-    global _current
-    _current = process
+    global _current, _ended
+    _current, _ended = process, process is None
 
 
 def become_child() -> Process:

@@ -42,7 +42,9 @@ class Publisher:
         try:
             with self._open().channel() as channel:
                 return int(channel.queue_declare(queue=queue, passive=True).message_count)
-        except Exception:
+        except Exception as error:
+            if str(getattr(error, "reply_code", "")) == "404":
+                return 0  # Redis has no empty lists
             self.close()
             return None
 

@@ -202,7 +202,7 @@ class CeleryScheduler:
             kwargs=declared.arguments.check_json(kwargs_json),
             priority=declared.submit_priority,
             interruptible=declared.coroutine,
-            retry_on_worker_lost=declared.retry_on_worker_lost,
+            retry_on_worker_lost=declared.rerun_when_lost,
             max_attempts=declared.max_attempts,
         )
 
@@ -268,6 +268,10 @@ class CeleryScheduler:
             TaskView(name, task.queue or default, task.arguments.schema, task.coroutine, task.cancel_mode)
             for name, task in self._tasks.items()
         ]
+
+    async def ready(self) -> bool:
+        """True when the database answers; nothing else is looked at."""
+        return (await self._health.database())[0].ok
 
     async def health(self) -> dict[str, Check]:
         """The checks database, broker and workers; bounded to about a second, never raises."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from celery_jobs.records import submit
 from celery_jobs.records.errors import DatabaseUnavailable
-from celery_jobs.records.store import AsyncStore
+from celery_jobs.records.store import ANSWER_WITHIN_SECONDS, AsyncStore
 from celery_jobs.records.submit import NewJob, Submitted
 
 _MOST_PER_COMMIT = 500
@@ -30,7 +30,11 @@ class GroupSubmit:
         self._waiting.append((job, answer))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
-        return await answer
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_SECONDS):  # also of the commit that it waited behind
+                return await answer
+        except TimeoutError:
+            raise DatabaseUnavailable("no answer in time") from None
 
     async def _write(self) -> None:
         while self._waiting:

@@ -36,19 +36,24 @@ class Sweeper:
         self._in_contact_since: float | None = None
         self._last_contact = 0.0
         self._tidied_at = 0.0
-        self._duty = Duty("sweep", self._sweep, timeout_seconds / SWEEPS_PER_TIMEOUT)
+        interval = timeout_seconds / SWEEPS_PER_TIMEOUT
+        self._duty = Duty("sweep", self._sweep, interval)
+        # apart, since a silent broker makes it slow, and a slow sweep may not judge
+        self._again = Duty("publish-again", self._send_again, interval)
 
     def start(self) -> None:
         """Begin to sweep."""
         self._duty.start()
+        self._again.start()
 
     def stop(self) -> None:
         """End after the sweep under way."""
+        self._again.stop()
         self._duty.stop()
 
     def may_judge(self) -> bool:
         """True after a full timeout without a gap in the contact with the database."""
-        clock = time.monotonic()
+        clock = _seconds_since_boot()
         if self._in_contact_since is None or clock - self._last_contact > self._timeout / 4:
             self._in_contact_since = clock
         self._last_contact = clock
@@ -63,7 +68,6 @@ class Sweeper:
         if self.may_judge():
             self._bury(gone)
         self._hints.changed(*self._store.write(cancel.expire))
-        self._send_again()
         self._tidy()
 
     def _tidy(self) -> None:
@@ -85,11 +89,17 @@ class Sweeper:
 
     def _send_again(self) -> None:
         """Publish again what was handed over and does not start: its message may be lost."""
-        for job, waited in self._store.read(admission.overdue, self._timeout / 2):
-            if waited >= 4 * self._timeout or self._dispatcher.backlog(job.queue) == 0:
-                lost = True
-            else:
-                lost = self._store.read(admission.overtaken, job)
-            if lost:
+        overdue = self._store.read(admission.overdue, self._timeout / 2)
+        backlogs = {queue: self._dispatcher.backlog(queue) for queue in {job.queue for job, _ in overdue}}
+        for job, waited in overdue:
+            if backlogs[job.queue] is None:
+                continue  # the broker does not answer, so nothing can be sent
+            old = waited >= 4 * self._timeout or backlogs[job.queue] == 0
+            if old or self._store.read(admission.overtaken, job):
                 _log.info("job %s was handed over %.0f s ago and did not start: published again", job.id, waited)
                 self._dispatcher.republish(job)
+
+
+def _seconds_since_boot() -> float:
+    """A clock that goes on while the machine sleeps, as leases do: after a night's sleep nobody may judge at once."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

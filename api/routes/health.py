@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from celery_jobs.api.deps import HealthDep, HubDep, PollInterval
@@ -44,10 +44,11 @@ async def livez() -> ProbeView:
 
 
 @router.get("/readyz", responses=problems())
-async def readyz(watch: HealthDep, hub: HubDep) -> ProbeView:
+async def readyz(request: Request, hub: HubDep) -> ProbeView:
     """The database can be reached and the service is not stopping."""
     if hub.closing.is_set():
         raise ShuttingDown
-    if (await watch.look()).status is State.unhealthy:
+    scheduler = getattr(request.app.state, "scheduler", None)  # a service without jobs has none
+    if scheduler is not None and not await scheduler.ready():
         raise DatabaseUnavailable
     return ProbeView(status="ready")

@@ -91,9 +91,8 @@ class JobFrames:
             if news is News.quiet:
                 yield KEEP_ALIVE
             else:
-                events = self._events(news)
-                if events:
-                    yield b"".join(event.frame for event in events)
+                # a version without anything to see still ends the silence that proxies count
+                yield b"".join(event.frame for event in self._events(news)) or KEEP_ALIVE
 
     def close(self) -> None:
         """Leave the hub."""

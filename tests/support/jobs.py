@@ -90,7 +90,12 @@ class Jobs:
             queue = self.queue(name)
             return queue["pending"] + queue["running"] + queue["canceling"] == 0
 
-        wait_until(idle, f"queue {name} is idle", timeout, interval=LOOK_SECONDS)
+        try:
+            wait_until(idle, f"queue {name} is idle", timeout, interval=LOOK_SECONDS)
+        except AssertionError as error:
+            left = [self.list(status_filter=status) for status in ("pending", "running", "canceling")]
+            error.add_note(f"queue: {self.queue(name)}\nleft: {left}")
+            raise
 
 
 def statuses(events: list[Event]) -> list[str | None]:
