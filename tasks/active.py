@@ -84,7 +84,8 @@ class ActiveRuns:
 
     def look_now(self) -> None:
         """A hint: read the records at once. Safe in a signal handler and from any thread."""
-        self._wake.put(None)
+        if self._busy.is_set():  # otherwise nobody takes it out again
+            self._wake.put(None)
 
     def running(self) -> list[Run]:
         """The runs of this process now."""

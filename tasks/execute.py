@@ -18,7 +18,7 @@ from celery_jobs.records import adopt, runs
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId, job_id_of
 from celery_jobs.records.runs import Claim, Ending
-from celery_jobs.records.states import TERMINAL, JobStatus
+from celery_jobs.records.states import JobStatus
 from celery_jobs.records.text import clean
 from celery_jobs.tasks import context, process
 from celery_jobs.tasks.active import Run, active_runs
@@ -26,7 +26,7 @@ from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
 from celery_jobs.tasks.failures import error_line, traceback_text
 from celery_jobs.tasks.progress import progress_writer
-from celery_jobs.tasks.results import encode_result
+from celery_jobs.tasks.results import ResultNotStorable, encode_result
 
 ATTEMPT_HEADER = "celery_jobs_attempt"  # on every message that we publish, and on no other
 _log = logging.getLogger("celery_jobs.execute")
@@ -198,5 +198,6 @@ def _report(task: Any, request: Any, status: JobStatus | None, value: Any, error
         raise RuntimeError(error_line(error))  # Celery would take it for the end of its own process or thread
     if error is not None:
         raise error
-    assert status in TERMINAL
+    if status is not JobStatus.completed:
+        raise ResultNotStorable("what the job returned could not be recorded")
     return task.reportable(value)

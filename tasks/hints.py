@@ -19,6 +19,7 @@ from celery_jobs.records.outage import backoff_seconds
 from celery_jobs.records.settings import Settings
 
 CHANNEL = "celery_jobs_changes"
+_MOST_WAITING = 10_000  # while the channel is away; what is dropped is found by the readers' own interval
 _MOST_IDS = 200  # a NOTIFY carries less than 8,000 bytes
 _log = logging.getLogger("celery_jobs.hints")
 
@@ -51,7 +52,7 @@ class Hints:
             return
         self._tell(set(job_ids))
         if self._make_wire is not None:
-            for job_id in job_ids:
+            for job_id in job_ids if self._outbox.qsize() < _MOST_WAITING else ():
                 self._outbox.put(job_id)
             self._thread("hints-send", self._send)
 

@@ -18,6 +18,7 @@ from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
 TIDY_EVERY_SECONDS = 10.0
+TIDY_BATCHES = 40  # of 500 each, so that a flood is tidied away as fast as it came
 # a deleted job's own message arrives within this time or never; messages that others published may come later
 KEEP_DELETED_SECONDS = 3_600.0
 KEEP_DELETED_FOREIGN_SECONDS = 2 * 86_400.0
@@ -76,8 +77,11 @@ class Sweeper:
             return
         self._tidied_at = time.monotonic()
         self._store.write(queues.ensure_named)
-        self._store.write(submit.forget_keys)
-        self._store.write(cancel.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
+        for _ in range(TIDY_BATCHES):
+            keys = self._store.write(submit.forget_keys)
+            rows = self._store.write(cancel.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
+            if not keys and not rows:
+                return
 
     def _bury(self, gone: list[str]) -> None:
         closed = [job_id for incarnation in gone for job_id in self._store.write(workers.bury, incarnation)]
