@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Pool, Row
+from sqlalchemy import Connection, Engine, Executable, Row
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from celery_jobs.records.engine import async_engine, database_url, sync_engine
@@ -30,7 +30,10 @@ ANSWER_WITHIN_SECONDS = 4.0
 
 
 class Store:
-    """The face for threads and worker processes; `patience_seconds` is how long an outage is waited out."""
+    """The face for threads and worker processes; `patience_seconds` is how long an outage is waited out.
+
+    A forked child makes a Store of its own and keeps its parent's unused (tasks/process.py).
+    """
 
     def __init__(self, url: str, *, patience_seconds: float = 0.0, pool_size: int = 5) -> None:
         self.engine: Engine = sync_engine(database_url(url), pool_size)
@@ -38,15 +41,7 @@ class Store:
         self._alone: Engine = self.engine  # SQLite: what writes, goes to the writer
         if self.engine.dialect.name != "sqlite":
             self._alone = sync_engine(database_url(url), pool_size, alone=True)
-        self._inherited: list[Pool] = []
         self.writer = SqliteWriter(self.engine) if self.engine.dialect.name == "sqlite" else None
-
-    def after_fork(self) -> None:
-        """Forget the parent's connections and threads; call first in a forked child."""
-        for engine in (self.engine, self._alone):
-            self._inherited.append(engine.pool)  # kept: to collect a connection would close it under the parent
-            engine.dispose(close=False)
-        self.writer = SqliteWriter(self.engine) if self.writer is not None else None
 
     def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a read transaction."""

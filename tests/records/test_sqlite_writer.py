@@ -191,13 +191,12 @@ def test_each_transaction_has_a_mark_of_its_own(store: Store):
     assert marks == [first - 1, first]
 
 
-def test_a_forked_child_has_its_own_writer_and_the_parent_goes_on(store: Store):
+def test_a_forked_child_has_its_own_writer_and_the_parent_goes_on(sqlite_url: str, store: Store):
     store.write(add)
     pid = os.fork()
     if pid == 0:
         try:
-            store.after_fork()
-            store.write(add)
+            Store(sqlite_url).write(add)  # the parent's stays open and unused
             os._exit(0)
         finally:
             os._exit(1)
