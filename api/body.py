@@ -37,7 +37,7 @@ async def keyword_arguments(request: Request) -> bytes:
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
     """The OpenAPI entry of a body that `json_body` reads."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
@@ -48,6 +48,9 @@ ANY_OBJECT: Final[dict[str, Any]] = {
 
 
 def _demand_json(request: Request) -> None:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise _fault("content_encoding", f"The body must be sent as it is, not with Content-Encoding: {encoding}")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.+\+json)", media_type):
         raise _fault("content_type", "The body must be JSON, sent with Content-Type: application/json")

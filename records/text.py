@@ -12,6 +12,7 @@ from sqlalchemy.types import TypeDecorator
 
 # PostgreSQL refuses NUL, and no UTF-8 encoder takes half of a surrogate pair
 _ODD = re.compile("[\x00\ud800-\udfff]")
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
@@ -19,6 +20,11 @@ def clean(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return _ODD.sub("\ufffd", text)
+
+
+def without_lone_surrogates(text: str) -> str:
+    """The text with lone surrogates as U+FFFD; a NUL stays, for text that is escaped before it is stored."""
+    return _LONE.sub("\ufffd", text)
 
 
 def clean_list(texts: Iterable[str]) -> str:

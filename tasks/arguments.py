@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import from_json, to_json
 
 from celery_jobs.records.errors import ArgumentsInvalid
@@ -15,6 +15,9 @@ from celery_jobs.records.errors import ArgumentsInvalid
 # what JSON gives already is what these annotations ask for
 _JSON_TYPES = (str, int, float, bool, type(None), dict, list, Any, inspect.Parameter.empty)
 _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# such an object is how Celery's messages spell what JSON has no word for: it would arrive as something else, or never
+_RESERVED: Final = {"__type__", "__value__"}
+_MOST_FAULTS: Final = 100
 
 
 class Arguments:
@@ -26,17 +29,24 @@ class Arguments:
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[1 if bound else 0 :]
         self._signature = signature.replace(parameters=parameters)
+        self._positional = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]
         fields: dict[str, Any] = {}
-        for parameter in parameters:
+        for number, parameter in enumerate(parameters):
             if parameter.kind not in _UNNAMED:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                fields[parameter.name] = (self._hint(parameter), default)
-        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        config = ConfigDict(
-            extra="allow" if open_ended else "forbid", arbitrary_types_allowed=True, protected_namespaces=()
-        )
-        self.model: type[BaseModel] = create_model(name.rsplit(".", 1)[-1], __config__=config, **fields)
-        self._typed = any(not _is_json(self._hints.get(p.name, p.empty)) for p in parameters)
+                # under another name: a model takes no field that begins with an underscore, or `model_config`
+                fields[f"argument_{number}"] = (self._hint(parameter), Field(default, alias=parameter.name))
+        self.model: type[BaseModel] = create_model(name.rsplit(".", 1)[-1], __base__=self._base(parameters), **fields)
+        self._adapters: dict[str, TypeAdapter[Any] | None] = {}
+        self._typed = not all(_is_json(self._hint(parameter)) for parameter in parameters)
+
+    def _base(self, parameters: Sequence[inspect.Parameter]) -> type[BaseModel]:
+        """A model of what the function does with arguments that no parameter names."""
+        more = [self._hint(parameter) for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
+        config = ConfigDict(extra="allow" if more else "forbid", arbitrary_types_allowed=True)
+        annotations = {"__pydantic_extra__": dict[str, more[0]]} if more else {}
+        members = {"__module__": __name__, "model_config": config, "__annotations__": annotations}
+        return type("Base", (BaseModel,), members)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -51,35 +61,52 @@ class Arguments:
         try:
             values = from_json(body, allow_inf_nan=False)
         except ValueError as error:
-            raise ArgumentsInvalid(
-                self.name, [{"loc": ["body"], "msg": f"not valid JSON: {error}", "type": "json_invalid"}]
-            ) from None
+            raise self._invalid(f"not valid JSON: {error}", "json_invalid") from None
         if not isinstance(values, dict):
-            fault = {"loc": ["body"], "msg": "the body must be a JSON object of keyword arguments", "type": "dict_type"}
-            raise ArgumentsInvalid(self.name, [fault])
+            raise self._invalid("the body must be a JSON object of keyword arguments", "dict_type")
         try:
             self.model.model_validate_json(body, strict=True)
         except ValidationError as error:
             raise ArgumentsInvalid(self.name, _faults(error)) from None
         text = to_json(values).decode("utf-8")
         if "Infinity" in text and _has_infinity(text):  # such as 1e999, which is well formed
-            fault = {"loc": ["body"], "msg": "a number is too large", "type": "finite_number"}
-            raise ArgumentsInvalid(self.name, [fault])
+            raise self._invalid("a number is too large", "finite_number")
+        place = next(_reserved_places(values), None) if '"__type__"' in text else None
+        if place is not None:
+            raise self._invalid("an object with just __type__ and __value__ is reserved", "reserved", *place)
         return text
+
+    def _invalid(self, message: str, kind: str, *place: str | int) -> ArgumentsInvalid:
+        return ArgumentsInvalid(self.name, [{"loc": ["body", *place], "msg": message, "type": kind}])
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The typed values that the function is called with; raises ValidationError or TypeError."""
+        args, kwargs = list(args), dict(kwargs)
+        for name in self._positional[len(args) :]:
+            if name not in kwargs:
+                break
+            args.append(kwargs.pop(name))  # JSON gives every argument by its name
         if not self._typed:
-            return tuple(args), dict(kwargs)
+            return tuple(args), kwargs
         bound = self._signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
-            parameter = self._signature.parameters[name]
-            if parameter.kind not in _UNNAMED and not _is_json(self._hint(parameter)):
-                bound.arguments[name] = TypeAdapter(self._hint(parameter)).validate_python(value)
+            adapter = self._adapter(self._signature.parameters[name])
+            if adapter is not None:
+                bound.arguments[name] = adapter.validate_python(value)
         return bound.args, dict(bound.kwargs)
 
+    def _adapter(self, parameter: inspect.Parameter) -> TypeAdapter[Any] | None:
+        """What makes a parameter's value of JSON; None where JSON gives already what is asked for."""
+        if parameter.name not in self._adapters:  # made late: nothing is asked of a type whose value is never given
+            hint = self._hint(parameter)
+            several = {parameter.VAR_POSITIONAL: tuple[hint, ...], parameter.VAR_KEYWORD: dict[str, hint]}
+            whole: Any = several.get(parameter.kind, hint)
+            self._adapters[parameter.name] = None if _is_json(hint) else TypeAdapter(whole)
+        return self._adapters[parameter.name]
+
     def _hint(self, parameter: inspect.Parameter) -> Any:
-        return self._hints.get(parameter.name, Any)
+        hint = self._hints.get(parameter.name, Any)
+        return Any if typing.get_origin(hint) is typing.Unpack else hint
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -103,8 +130,21 @@ def _has_infinity(text: str) -> bool:
     return False
 
 
+def _reserved_places(value: Any) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        if members.keys() == _RESERVED:
+            yield ()
+        inside: Any = members.items()
+    else:
+        inside = enumerate(cast("list[Any]", value)) if isinstance(value, list) else ()
+    for step, item in inside:
+        for place in _reserved_places(item):
+            yield (step, *place)
+
+
 def _faults(error: ValidationError) -> list[dict[str, Any]]:
     return [
         {"loc": ["body", *fault["loc"]], "msg": fault["msg"], "type": fault["type"]}
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FAULTS]
     ]

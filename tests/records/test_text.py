@@ -16,7 +16,7 @@ from celery_jobs.records.runs import Runner
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.submit import IdempotencyKey, NewJob, insert_batch
 from celery_jobs.records.tables import jobs, metadata
-from celery_jobs.records.text import CleanText, clean
+from celery_jobs.records.text import CleanText, clean, without_lone_surrogates
 from tests.records.faces import Face
 from tests.records.making import finish, made, new_worker, record, row, set_columns, started
 
@@ -32,6 +32,14 @@ def test_clean_text_can_be_encoded_and_changes_nothing_else(text: str):
     cleaned.encode()
     assert all(after == before or after == "\ufffd" for before, after in zip(text, cleaned, strict=True))
     assert clean(cleaned) == cleaned
+
+
+@given(st.text(st.characters(codec=None)))
+def test_text_without_lone_surrogates_can_be_encoded_and_keeps_its_nul(text: str):
+    whole = without_lone_surrogates(text)
+    whole.encode()
+    assert clean(whole) == clean(text)
+    assert whole.count("\x00") == text.count("\x00")
 
 
 def test_every_free_text_of_every_table_is_cleaned():
@@ -56,7 +64,7 @@ def test_a_job_with_odd_text_everywhere_is_submitted_run_and_read(store: Face):
     found = record(store, asked.id)
     assert (found.task, found.queue, found.tags, found.submitted_by) == (CLEAN, CLEAN, [CLEAN], CLEAN)
     json.loads(found.model_dump_json())
-    assert store.read(submit_page, JobFilter(task=ODD, queue=ODD, tag=ODD)) == [asked.id]
+    assert store.read(submit_page, JobFilter(task=ODD, queue=ODD, tags=(ODD,))) == [asked.id]
 
 
 def submit_page(connection: object, chosen: JobFilter) -> list[str]:

@@ -57,7 +57,8 @@ class Service:
         self._processes = processes
         self._https: list[HttpProcess] = []
         clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        self.env = {**clean, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(folder), **env}
+        # a process that a test kills leaves its temporary files where the test's own go
+        self.env = {**clean, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(folder), "TMPDIR": str(folder), **env}
 
     def module(self, name: str, source: str) -> str:
         """Write a Python module that the processes can import, as a user's own; its name, for JOBS_IMPORTS."""
@@ -81,6 +82,15 @@ class Service:
             timeout=timeout,
             check=False,
         )
+
+    def python(self, code: str, timeout: float = 60.0) -> str:
+        """What a program of the user's prints, run where the service's modules are."""
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(
+            command, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert done.returncode == 0, f"{code}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def up(self, *args: str, ready: bool = True, port: int | None = None, **env: str) -> HttpProcess:
         """All in one; `port` to come back at the address of one that ended."""

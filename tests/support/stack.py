@@ -14,7 +14,8 @@ from tests.support.journal import Journal
 from tests.support.processes import Process
 from tests.support.service import PROGRAM, HttpProcess, Service
 
-SAMPLE = Path(__file__).with_name("sample_tasks.py")
+# the modules of tasks that every deployment has, and where they are written
+MODULES = {"sample": "sample_tasks.py", "values": "value_tasks.py", "failing": "error_tasks.py"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Stack:
         self.slots = slots
         self.workers: list[Process] = []
         self.apis: list[HttpProcess] = []
-        service.module("sample", SAMPLE.read_text(encoding="utf-8"))
+        for module, file in MODULES.items():
+            service.module(module, Path(__file__).with_name(file).read_text(encoding="utf-8"))
         self.journal = Journal(service.folder)
         self._held: list[str] = []
 
@@ -109,6 +111,22 @@ class Stack:
     def release_all(self) -> None:
         self.journal.release(*self._held)
         self._held.clear()
+
+    @property
+    def database_url(self) -> str:
+        """Where its record table is."""
+        env = self.service.env
+        return env.get("DATABASE_URL") or f"sqlite:///{env['JOBS_DATA_DIR']}/jobs.db"
+
+    def every_slot_works(self) -> None:
+        """As many jobs as there are slots run at once: none of the slots was lost."""
+        held = [self.name() for _ in range(self.slots)]
+        jobs = [self.jobs.submit("hold", name=name) for name in held]
+        for job in jobs:
+            self.journal.wait_start(job)
+        self.journal.release(*held)
+        for job in jobs:
+            self.jobs.wait(job, "completed")
 
     def broker_database(self) -> int:
         """The number of the Redis database that carries its messages."""

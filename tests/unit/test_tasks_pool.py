@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
+from typing import Any
 
-from celery_jobs.tasks.pool import _Slots  # pyright: ignore[reportPrivateUsage]
+import pytest
+
+from celery_jobs.tasks.pool import GrowingThreadPool, _Slots
 from tests.support.waiting import wait_until
 
 
@@ -51,3 +54,20 @@ def test_stopping_waits_for_what_runs_until_it_is_abandoned() -> None:
     slots.abandoned.set()
     wait_until(lambda: not stopping.is_alive(), "stopping has given up on the thread", 10)
     leave.set()
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), MemoryError()])
+def test_a_message_that_cannot_be_run_is_told_of_as_failed(error: BaseException) -> None:
+    """Else its slot would be taken for ever."""
+
+    def target() -> None:
+        raise error
+
+    told: list[Any] = []
+    pool = GrowingThreadPool(1)
+    for _ in range(2):
+        pool.on_apply(target, callback=told.append).get(10)
+    [(failed, info, _), _] = told
+    assert failed
+    assert type(error).__name__ in str(info.exception)
+    pool.on_stop()
