@@ -8,7 +8,7 @@ JOBS    ?= 2
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check fmt bench clean
+.PHONY: help setup run test test-slow check fmt docs bench clean
 
 help:  ## Show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -36,7 +36,11 @@ fmt: $(VENV)/.dev  ## Format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev  ## Run the benchmarks
+docs: $(VENV)/.dev  ## Write the pages of docs that are generated
+	$(BIN)/python -m celery_jobs.records.statesdoc > docs/states.md
+	$(BIN)/python scripts/settings_page.py
+
+bench: $(VENV)/.bench  ## Run the benchmarks (ARGS=--quick: a few minutes)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## Remove .venv and what tools left
@@ -58,6 +62,11 @@ $(VENV)/.dev: $(INPUTS) | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[server,dev]' -c constraints.txt
 	$(link-rooms)
 	touch $(VENV)/.server $@
+
+$(VENV)/.bench: $(INPUTS) | $(BIN)/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[server,dev,bench]' -c constraints.txt
+	$(link-rooms)
+	touch $(VENV)/.server $(VENV)/.dev $@
 
 # Python finds celery_jobs.<room> through the editable install's import hook; pyright runs no hooks, so it reads the
 # same folders through these links (not in site-packages, where a later `pip uninstall` would delete through them,

@@ -7,7 +7,8 @@ from typing import Any
 
 from celery import Celery
 
-from benchmarks.marks import mark
+from benchmarks.stand.marks import mark
+from benchmarks.subjects import work
 
 QUEUE = "bare"
 
@@ -22,3 +23,4 @@ def _noop() -> None:
 
 noop: Any = app.task(_noop, name="noop")
 marked: Any = app.task(mark, name="mark")
+nap: Any = app.task(work.nap, name="nap")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.marks import mark
+from benchmarks.stand.marks import mark
+from benchmarks.subjects import work
 from celery_jobs.tasks import job
 
 
@@ -17,6 +18,12 @@ def noop() -> None:
 def marked(n: int) -> None:
     """Say that it runs."""
     mark(n)
+
+
+@job(name="nap")
+def nap(seconds: float) -> float:
+    """Sleep, and how long that really took."""
+    return work.nap(seconds)
 
 
 @job(name="sleeper")

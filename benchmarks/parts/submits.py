@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.cpu import Meter
-from benchmarks.load import burst
+from benchmarks.clients.load import burst
+from benchmarks.figures import Figure, Measured, compared, median_figure
 from benchmarks.plan import Plan
-from benchmarks.report import Figure, compared, median_figure
-from benchmarks.servers import Bare, Bench, Ours, ours_embedded, ours_on_servers
+from benchmarks.stand.cpu import Meter
+from benchmarks.stand.peers import Bare
+from benchmarks.stand.servers import Bench, Ours, ours_embedded, ours_on_servers
 
 GROUP = "submits per second, {} clients"
 NOOP, COMPUTE = ("/api/v1/tasks/noop", "{}"), ("/api/v1/compute", '{"duration": 0.1}')
@@ -33,7 +34,7 @@ class Target:
     after: Callable[[], object]
 
 
-def measure(bench: Bench, plan: Plan) -> list[Figure]:
+def measure(bench: Bench, plan: Plan) -> Measured:
     """Every target once a round."""
     group = GROUP.format(plan.clients)
     rates: dict[str, list[float]] = defaultdict(list)
@@ -51,7 +52,7 @@ def measure(bench: Bench, plan: Plan) -> list[Figure]:
         for _ in range(plan.rounds):
             _round(busy, plan, rates, cpu)
     figures = [median_figure(group, name, values, "/s", cpu[name]) for name, values in rates.items()]
-    return _set_against_peers(figures)
+    return _set_against_peers(figures), []
 
 
 def _round(targets: Sequence[Target], plan: Plan, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> None:
@@ -135,4 +136,6 @@ def _also(figures: Sequence[Figure], name: str, peer: str) -> list[Figure]:
     """The same value once more, against another peer."""
     wanted = [figure for figure in figures if figure.name == name][:1]
     others = [figure for figure in figures if figure.name == peer][:1]
-    return [figure for figure in compared([*wanted, *others], name, peer) if figure.name == name and wanted and others]
+    if not (wanted and others):
+        return []
+    return compared([replace(wanted[0], aim=None, met=None), others[0]], name, peer)[:1]

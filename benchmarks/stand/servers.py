@@ -5,23 +5,19 @@ Everything starts inside a `with` and is ended at its end by process id, whateve
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-import redis
-
-from benchmarks import marks
-from benchmarks.load import Connection, request_bytes
-from benchmarks.records import Records
+from benchmarks.clients.wire import Connection, request_bytes
+from benchmarks.stand import marks
+from benchmarks.stand.records import Records
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Process
@@ -32,13 +28,20 @@ PROGRAM = Path(sys.executable).with_name("celery-jobs")
 # a developer's own service must not be what is measured
 _FOREIGN = ("JOBS_", "CELERY_", "DATABASE_", "BENCH_")
 _GRACE_SECONDS = 8.0
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def _allow_many_files() -> None:
+    """For a thousand connections; what is started inherits it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Bench:
     """The servers of a run, and a place for files; a context manager."""
 
     def __init__(self) -> None:
+        _allow_many_files()
         self._stack = ExitStack()
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="celery-jobs-bench-")))
         # only this package: the repository's other folders would shadow a user's modules of the same names
@@ -153,7 +156,7 @@ def _serving(bench: Bench, command: str, cwd: Path, records: Records, **env: str
     port = free_port()
     env = bench.environment(**{"JOBS_IMPORTS": "benchmarks.subjects.ours", **env}, BENCH_FOLDER=str(cwd))
     with bench.running(command, [PROGRAM, command, "--port", str(port)], env, cwd) as process:
-        _await_answer(process, port, "GET", "/readyz")
+        await_answer(process, port, "GET", "/readyz")
         ours = Ours(bench, records, env, port, process)
         try:
             yield ours
@@ -161,7 +164,9 @@ def _serving(bench: Bench, command: str, cwd: Path, records: Records, **env: str
             records.close()
 
 
-def _await_answer(process: Process, port: int, method: str, path: str) -> None:
+def await_answer(process: Process, port: int, method: str, path: str) -> None:
+    """Wait until the process answers; fails at once when it ends before."""
+
     def answers() -> bool:
         if not process.running:
             raise AssertionError(process.log_tail())
@@ -172,69 +177,6 @@ def _await_answer(process: Process, port: int, method: str, path: str) -> None:
             connection.close()
 
     wait_until(answers, f"{process.name} answers", 60, ignore=OSError)
-
-
-@dataclass(frozen=True)
-class Endpoints:
-    """A peer over HTTP."""
-
-    port: int
-    process: Process
-
-
-class Bare:
-    """The peer: FastAPI and Celery and nothing of ours, on the same Redis server."""
-
-    def __init__(self, bench: Bench, *, backend: bool) -> None:
-        self.bench = bench
-        self.broker = bench.redis.new_database()
-        self.results = bench.redis.new_database() if backend else ""
-        self.cwd = bench.new_folder()
-        self.env = bench.environment(BENCH_BROKER=self.broker, BENCH_BACKEND=self.results)
-
-    @contextmanager
-    def http(self) -> Generator[Endpoints]:
-        """Its endpoints, served by the same server with the same settings as ours."""
-        port = free_port()
-        where = ["--host", "127.0.0.1", "--port", str(port)]
-        how = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
-        args = [sys.executable, "-m", "uvicorn", "benchmarks.subjects.http:app", *where, *how]
-        with self.bench.running("peer", args, self.env, self.cwd) as process:
-            _await_answer(process, port, "GET", "/openapi.json")
-            yield Endpoints(port, process)
-
-    @contextmanager
-    def worker(self, pool: str, slots: int) -> Generator[Process]:
-        """Celery's own worker, with its defaults."""
-        args = [sys.executable, "-m", "celery", "-A", "benchmarks.subjects.bare", "worker", "--loglevel", "INFO"]
-        options = ["--pool", pool, "--concurrency", str(slots), "--hostname", f"bare-{pool}-{time.monotonic_ns()}"]
-        with self.bench.running(f"bare-{pool}", [*args, *options], self.env, self.cwd) as process:
-            process.wait_for_log(" ready", 60)
-            yield process
-
-    def clear(self) -> None:
-        """Throw the waiting messages and the results away."""
-        for url in filter(None, (self.broker, self.results)):
-            with redis.Redis.from_url(url) as client:
-                if url == self.results:
-                    client.flushdb()
-                else:
-                    client.delete("bare")
-
-    def produce(self, count: int, *, held: bool = False) -> tuple[float, float]:
-        """Send no-op messages in a loop from a program of its own (one more, to connect): when it began, its rate."""
-        args = [sys.executable, "-m", "benchmarks.subjects.producer", str(count), "held" if held else "pool"]
-        began, rate = json.loads(self._run(args))
-        return began, rate
-
-    def control(self, command: str) -> None:
-        """`cancel_consumer` or `add_consumer`, by Celery's own command."""
-        self._run([sys.executable, "-m", "celery", "-A", "benchmarks.subjects.bare", "control", command, "bare"])
-
-    def _run(self, args: list[str]) -> str:
-        return subprocess.run(
-            args, env=self.env, cwd=self.cwd, stdout=subprocess.PIPE, text=True, check=True, timeout=120
-        ).stdout
 
 
 def until(predicate: Callable[[], object], what: str, timeout_seconds: float) -> None:

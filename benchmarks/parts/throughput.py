@@ -13,11 +13,12 @@ from contextlib import ExitStack
 
 import redis
 
-from benchmarks.cpu import Meter
-from benchmarks.load import burst
+from benchmarks.clients.load import burst
+from benchmarks.figures import Figure, Measured, compared, median_figure
 from benchmarks.plan import Plan
-from benchmarks.report import Figure, compared, median_figure
-from benchmarks.servers import Bare, Bench, Endpoints, Ours, ours_embedded, ours_on_servers, until
+from benchmarks.stand.cpu import Meter
+from benchmarks.stand.peers import Bare, Endpoints
+from benchmarks.stand.servers import Bench, Ours, ours_embedded, ours_on_servers, until
 
 GROUP = "no-op jobs end to end"
 POOLS = (("prefork", 2), ("threads", 8))
@@ -27,7 +28,7 @@ _PATIENCE_SECONDS = 300.0
 _ROUNDS_SHARE = 2
 
 
-def measure(bench: Bench, plan: Plan) -> list[Figure]:
+def measure(bench: Bench, plan: Plan) -> Measured:
     """Ours and bare Celery by turns, on each pool."""
     rates: dict[str, list[float]] = defaultdict(list)
     cpu: dict[str, list[float]] = defaultdict(list)
@@ -50,7 +51,8 @@ def measure(bench: Bench, plan: Plan) -> list[Figure]:
     with ours_embedded(bench) as ours:
         for _ in range(rounds):
             _ours("ours embedded", ours, plan.jobs, [ours.process.pid], note)
-    return _against_peers([median_figure(GROUP, name, values, "jobs/s", cpu[name]) for name, values in rates.items()])
+    figures = [median_figure(GROUP, name, values, "jobs/s", cpu[name]) for name, values in rates.items()]
+    return _against_peers(figures), []
 
 
 Note = Callable[[str, float, Meter], None]

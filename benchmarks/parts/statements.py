@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.load import burst
+from benchmarks.clients.load import burst
+from benchmarks.figures import Figure, Measured
 from benchmarks.plan import Plan
-from benchmarks.report import Figure
-from benchmarks.servers import Bench, Ours, ours_embedded, ours_on_servers, until
+from benchmarks.stand.servers import Bench, Ours, ours_embedded, ours_on_servers, until
 from tests.support.postgres import PostgresServer
 
 GROUP = "statements per job"
@@ -33,7 +33,7 @@ class TalkingPostgres(PostgresServer):
         return [*super().command(), "-c", "log_statement=all", "-c", "log_line_prefix=%p %a "]
 
 
-def measure(bench: Bench, plan: Plan) -> tuple[list[Figure], list[str]]:
+def measure(bench: Bench, plan: Plan) -> Measured:
     """The counts, and the statements themselves as notes."""
     figures: list[Figure] = []
     notes: list[str] = []

@@ -1,6 +1,6 @@
 """A load generator that costs little beside a server: raw HTTP/1.1 on kept connections, in a process of its own.
 
-    python -m benchmarks.load PORT PATH BODY --clients 32 --seconds 3   (or --requests 2000)
+    python -m benchmarks.clients.load PORT PATH BODY --clients 32 --seconds 3   (or --requests 2000)
 
 Prints one JSON object: requests, seconds, rate, p50_ms, p99_ms, statuses, cpu_share (of this process).
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,53 +20,9 @@ from typing import cast
 
 import uvloop
 
-_HEAD_END = b"\r\n\r\n"
+from benchmarks.clients.wire import complete, request_bytes, status_of
+
 _PATIENCE_SECONDS = 60.0
-
-
-def request_bytes(port: int, path: str, body: str = "{}", method: str = "POST") -> bytes:
-    """One complete request with a JSON body."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-
-
-def complete(data: bytes) -> bool:
-    """True when `data` is a whole response; every server measured here sends a Content-Length."""
-    end = data.find(_HEAD_END)
-    if end < 0:
-        return False
-    head = data[:end].lower()
-    start = head.index(b"content-length:") + 15
-    length = int(head[start:].split(b"\r\n", 1)[0])
-    return len(data) >= end + 4 + length
-
-
-def status_of(data: bytes) -> int:
-    """The status of a response."""
-    return int(data[9:12])
-
-
-class Connection:
-    """One kept connection for a request at a time, for sequential measurements."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the answer."""
-        self._socket.sendall(request)
-        data = b""
-        while not complete(data):
-            received = self._socket.recv(65536)
-            if not received:
-                raise ConnectionError("the server closed the connection")
-            data += received
-        return status_of(data), data[data.index(_HEAD_END) + 4 :]
-
-    def close(self) -> None:
-        """Close it."""
-        self._socket.close()
 
 
 @dataclass
@@ -171,7 +126,17 @@ def burst(
 ) -> Outcome:
     """Run the generator in a process of its own; AssertionError when an answer was no success."""
     limit = ["--requests", str(requests)] if requests is not None else ["--seconds", str(seconds)]
-    command = [sys.executable, "-m", "benchmarks.load", str(port), path, body, "--clients", str(clients), *limit]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.clients.load",
+        str(port),
+        path,
+        body,
+        "--clients",
+        str(clients),
+        *limit,
+    ]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS + 30)
     fields = json.loads(run.stdout)
     fields["statuses"] = {int(status): number for status, number in fields["statuses"].items()}
@@ -183,7 +148,7 @@ def burst(
 
 def main() -> None:
     """The command line above."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.load")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.clients.load")
     parser.add_argument("port", type=int)
     parser.add_argument("path")
     parser.add_argument("body")

@@ -28,6 +28,11 @@ class Records:
         handed_over = "(status = 'pending' AND dispatched_at IS NOT NULL)"
         return self._number(f"SELECT count(*) FROM jobs WHERE status IN ('running', 'canceling') OR {handed_over}")
 
+    def run(self, statement: str) -> None:
+        """One statement, committed."""
+        with self._engine.connect() as connection:
+            connection.execute(text(statement))
+
     def clear(self) -> None:
         """Forget every job; call while nothing runs."""
         with self._engine.connect() as connection:

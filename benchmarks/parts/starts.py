@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 
-from benchmarks.load import Connection, request_bytes
+from benchmarks.clients.wire import Connection, request_bytes
+from benchmarks.figures import Figure, Measured, beside, spread
 from benchmarks.plan import Plan
-from benchmarks.report import Figure, bounded, compared, percentile
-from benchmarks.servers import Bare, Bench, Endpoints, Ours, ours_embedded, ours_on_servers
+from benchmarks.stand.peers import Bare, Endpoints
+from benchmarks.stand.servers import Bench, Ours, ours_embedded, ours_on_servers
 
 GROUP = "POST to first start, idle, sequential"
 PEER = "delay() and bare Celery"
@@ -21,7 +20,7 @@ _PAUSE_SECONDS = 0.02
 _numbers = itertools.count(1)
 
 
-def measure(bench: Bench, plan: Plan) -> list[Figure]:
+def measure(bench: Bench, plan: Plan) -> Measured:
     """Every target in turn, so that other load on the machine hits them alike."""
     with ExitStack() as stack:
         targets: dict[str, Callable[[int], float]] = {}
@@ -36,7 +35,7 @@ def measure(bench: Bench, plan: Plan) -> list[Figure]:
         stack.enter_context(bare.worker("prefork", 2))
         targets[PEER] = _sender(stack, bench, stack.enter_context(bare.http()), "/mark")
         milliseconds = _in_turn(targets, plan.starts)
-    return _figures(milliseconds)
+    return _figures(milliseconds), []
 
 
 def _sender(stack: ExitStack, bench: Bench, server: Ours | Endpoints, path: str) -> Callable[[int], float]:
@@ -70,20 +69,8 @@ def _in_turn(targets: dict[str, Callable[[int], float]], count: int) -> dict[str
 def _figures(times: dict[str, list[float]]) -> list[Figure]:
     figures: list[Figure] = []
     for name, values in times.items():
-        p50 = Figure(GROUP, f"{name}, p50", statistics.median(values), "ms")
-        figures.append(p50 if name == PEER else bounded(p50, AIM_MS))
-        figures.append(Figure(GROUP, f"{name}, p99", percentile(values, 0.99), "ms"))
+        figures += spread(GROUP, name, values, p50=None if name == PEER else AIM_MS)
     for name in times:
-        for which in ("p50", "p99"):
-            if name != PEER:
-                figures = _beside(figures, f"{name}, {which}", f"{PEER}, {which}")
+        if name != PEER:
+            figures = beside(figures, name, PEER)
     return figures
-
-
-def _beside(figures: list[Figure], name: str, peer: str) -> list[Figure]:
-    """Set against the peer, keeping the aim for the value."""
-    aims = {figure.name: (figure.aim, figure.met) for figure in figures}
-    return [
-        figure if figure.name != name else replace(figure, aim=aims[name][0], met=aims[name][1])
-        for figure in compared(figures, name, peer)
-    ]
