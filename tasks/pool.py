@@ -6,16 +6,22 @@ for ever (a worker's warm shutdown still waits for it, by asking the pool to sto
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from celery.concurrency.base import BasePool, apply_target
+from billiard.einfo import ExceptionInfo
+from celery.concurrency.base import BasePool
 from celery.concurrency.thread import ApplyResult
 
-MOST_THREADS = 1_000
+from celery_jobs.tasks.failures import error_line, traceback_text
+
+_log = logging.getLogger("celery_jobs.pool")
 
 _Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
@@ -105,7 +111,7 @@ class GrowingThreadPool(BasePool):
 
     def grow(self, n: int = 1) -> None:
         """More slots, at once."""
-        self._resize(min(self.limit + n, MOST_THREADS))
+        self._resize(self.limit + n)
 
     def shrink(self, n: int = 1) -> None:
         """Fewer slots; running jobs finish first."""
@@ -141,7 +147,33 @@ class GrowingThreadPool(BasePool):
         **_: Any,
     ) -> ApplyResult:
         """Run one message in a slot."""
-        return ApplyResult(self._slots.submit(apply_target, target, args, kwargs, callback, accept_callback))
+        return ApplyResult(self._slots.submit(_apply, target, args, kwargs, callback, accept_callback))
 
     def _get_info(self) -> dict[str, Any]:
         return super()._get_info() | {"max-concurrency": self.limit}
+
+
+def _apply(
+    target: Callable[..., Any],
+    args: tuple[Any, ...] | None,
+    kwargs: dict[str, Any] | None,
+    callback: Callable[..., Any] | None,
+    accept_callback: Callable[..., Any] | None,
+) -> None:
+    """Run one message. Celery's own version never tells of what its tracer lets out, and so loses the slot for ever."""
+    if accept_callback is not None:
+        accept_callback(os.getpid(), time.monotonic())
+    try:
+        outcome = target(*(args or ()), **(kwargs or {}))
+    except BaseException as error:
+        _log.error("a message could not be run: %s", traceback_text(error))
+        outcome = (1, _info_of(RuntimeError(error_line(error))), 0.0)
+    if callback is not None:
+        callback(outcome)
+
+
+def _info_of(error: Exception) -> ExceptionInfo:
+    try:
+        raise error
+    except Exception:
+        return ExceptionInfo()

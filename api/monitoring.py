@@ -1,0 +1,46 @@
+"""The metrics of an API process: what a scrape is answered with, and the streams that are open here (section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from fastapi import FastAPI
+
+from celery_jobs.tasks import metrics
+
+_TELL_SECONDS: Final = 1.0
+
+
+async def scrape(app: FastAPI, accept: str) -> tuple[bytes, str]:
+    """All metrics in the format that the client prefers, and its media type; within about a second, also in trouble."""
+    scheduler = getattr(app.state, "scheduler", None)
+    if scheduler is None:  # a service without jobs
+        return await asyncio.to_thread(metrics.text, accept, ())
+    metrics.streams(_open_streams(app))
+    return await asyncio.to_thread(metrics.text, accept, metrics.from_sql(await scheduler.numbers()))
+
+
+@contextlib.asynccontextmanager
+async def tell_streams(app: FastAPI) -> AsyncGenerator[None]:
+    """Where several processes answer for each other, say once a second how many streams are open in this one."""
+    telling = asyncio.create_task(_tell(app), name="stream count") if metrics.shared() else None
+    try:
+        yield
+    finally:
+        if telling is not None:
+            telling.cancel()
+            await asyncio.wait({telling})
+            metrics.streams(0)
+
+
+async def _tell(app: FastAPI) -> None:
+    while True:
+        metrics.streams(_open_streams(app))
+        await asyncio.sleep(_TELL_SECONDS)
+
+
+def _open_streams(app: FastAPI) -> int:
+    return app.state.hub.open_streams() + app.state.all_jobs.open_streams()
