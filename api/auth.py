@@ -69,7 +69,7 @@ class KeyCheck:
         if scope["type"] == "http":
             key = _presented(scope)
             caller = self._keys.caller(key) if key else None
-            if caller is None and not _public(scope):
+            if caller is None and not is_public(scope["method"], _path(scope)):
                 detail = "The key is not valid" if key else "This call needs a key: X-API-Key or Authorization: Bearer"
                 await problem(scope, UNAUTHORIZED, detail, headers=_CHALLENGE)(scope, receive, send)
                 return
@@ -122,11 +122,15 @@ def _presented(scope: Scope) -> bytes:
     return bearer
 
 
-def _public(scope: Scope) -> bool:
-    path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-    if scope["method"] == "POST":
+def is_public(method: str, path: str) -> bool:
+    """True where a call needs no key."""
+    if method == "POST":
         return path in PUBLIC_POSTS
     return path in PUBLIC_PATHS or path.startswith(PUBLIC_PREFIXES)
+
+
+def _path(scope: Scope) -> str:
+    return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
 
 
 def _digest(key: bytes) -> bytes:

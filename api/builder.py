@@ -12,13 +12,14 @@ from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware import Middleware
 
-from celery_jobs.api import lifespan, openapi, problems
+from celery_jobs.api import lifespan, monitoring, openapi, problems
 from celery_jobs.api.auth import KeyCheck
-from celery_jobs.api.guard import BodyLimit, Cors, OriginGuard
+from celery_jobs.api.guard import BodyLimit, Cors, OriginGuard, Unforeseen
 from celery_jobs.api.lifespan import Hook
-from celery_jobs.api.routes import compute, dashboard, health, jobs, queues, tasks
+from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.records.queues import check_limit
 from celery_jobs.records.settings import Settings, load_settings
+from celery_jobs.tasks import metrics as counting
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
 DEFAULT_PREFIX = "/api/v1/jobs"
@@ -56,7 +57,9 @@ class BaseServiceBuilder:
         self._settings = settings
         self._job_options: JobOptions | None = None
         self._health = False
+        self._monitoring = False
         self._routers: list[APIRouter] = []
+        self._own: list[APIRouter] = []
         self._on_startup: list[Hook] = []
         self._on_shutdown: list[Hook] = []
 
@@ -78,6 +81,11 @@ class BaseServiceBuilder:
     def with_health(self) -> Self:
         """Serve `/health` with its stream, `/livez` and `/readyz`."""
         self._health = True
+        return self
+
+    def with_monitoring(self) -> Self:
+        """Serve `/metrics` for Prometheus."""
+        self._monitoring = True
         return self
 
     def include_router(self, router: APIRouter) -> Self:
@@ -109,7 +117,7 @@ class BaseServiceBuilder:
         )
         problems.install(app)
         self._route(app)
-        openapi.install(app, with_keys=bool(settings.api_keys))
+        openapi.install(app, self._own, with_keys=bool(settings.api_keys))
         return app
 
     def _create_scheduler(self, job_options: JobOptions) -> CeleryScheduler:
@@ -121,11 +129,15 @@ class BaseServiceBuilder:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
+            if self._monitoring:
+                counting.enable()
             if self._job_options is None:
                 await stack.enter_async_context(lifespan.run_without_jobs(app))
             else:
                 scheduler = self._create_scheduler(self._job_options)
                 await stack.enter_async_context(lifespan.run_jobs(app, scheduler))
+            if self._monitoring and self._job_options is not None:
+                await stack.enter_async_context(monitoring.tell_streams(app))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
             yield
 
@@ -136,17 +148,24 @@ class BaseServiceBuilder:
             app.state.jobs_prefix = options.prefix
             app.state.id_prefixes = (options.prefix, f"{base}/compute")
             names = [str(tag) for tag in options.tags or ("jobs",)]
-            for routes in (compute.submits, compute.router):
-                app.include_router(routes, prefix=f"{base}/compute", tags=["compute"])
-            for routes in (tasks.submits, tasks.router):
-                app.include_router(routes, prefix=f"{base}/tasks", tags=["tasks"])
-            app.include_router(jobs.router, prefix=options.prefix, tags=[*names])
-            app.include_router(queues.router, prefix=f"{base}/queues", tags=["queues"])
+            for router in (compute.submits, compute.router):
+                self._serve(app, router, f"{base}/compute", "compute")
+            for router in (tasks.submits, tasks.router):
+                self._serve(app, router, f"{base}/tasks", "tasks")
+            self._serve(app, jobs.router, options.prefix, *names)
+            self._serve(app, queues.router, f"{base}/queues", "queues")
         if self._health:
-            app.include_router(health.router, tags=["health"])
+            self._serve(app, health.router, "", "health")
+        if self._monitoring:
+            self._serve(app, metrics.router, "", "health")
         for router in self._routers:
             app.include_router(router)
         app.include_router(dashboard.router)
+
+    def _serve(self, app: FastAPI, router: APIRouter, prefix: str, *tags: str) -> None:
+        """Include a router of ours, whose routes OpenAPI describes in full."""
+        self._own.append(router)
+        app.include_router(router, prefix=prefix, tags=[*tags], generate_unique_id_function=openapi.operation_id)
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
@@ -166,6 +185,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
                 expose_headers=_EXPOSED_HEADERS,
             )
         )
+        layers.append(Middleware(Unforeseen))
     if settings.api_keys:
         layers.append(Middleware(KeyCheck, keys=settings.api_keys))
     layers.append(Middleware(BodyLimit, limit=settings.max_body_bytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from enum import StrEnum
@@ -95,9 +96,20 @@ def worker(
     queues: Annotated[
         str | None, typer.Option("--queues", "-Q", help="Queues to serve, comma separated; by default every known one.")
     ] = None,
+    max_pool: Annotated[
+        int | None,
+        typer.Option(min=1, help="Slots that the pool may grow to (JOBS_MAX_POOL, 4 a core or 1,000 threads)."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of this worker's metrics; 0: any (JOBS_METRICS_PORT, none)."),
+    ] = None,
+    metrics_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a Celery worker."""
-    settings = _settings(None, None, False, JOBS_CONCURRENCY=concurrency)
+    settings = _settings(
+        None, None, False, JOBS_CONCURRENCY=concurrency, JOBS_MAX_POOL=max_pool, JOBS_METRICS_PORT=metrics_port
+    )
     if settings.embedded:
         raise SettingsError(
             "A worker of its own needs a broker: set CELERY_BROKER_URL, for example redis://localhost:6379/0."
@@ -105,7 +117,7 @@ def worker(
     from celery_jobs.tasks.worker import run_worker
 
     named = [name.strip() for name in (queues or "").split(",") if name.strip()]
-    raise typer.Exit(run_worker(settings, settings.concurrency, pool.value, named or None))
+    raise typer.Exit(run_worker(settings, settings.concurrency, pool.value, named or None, None, metrics_folder))
 
 
 @app.command()
@@ -116,6 +128,23 @@ def migrate(data_dir: DataDir = None) -> None:
     settings = _settings(None, None, False, JOBS_DATA_DIR=data_dir)
     migration.upgrade(settings)
     typer.echo("The database is up to date.")
+
+
+@app.command()
+def openapi(
+    output: Annotated[Path | None, typer.Option(help="Write to this file and not to standard output.")] = None,
+) -> None:
+    """Print the OpenAPI document of the service as it is configured; nothing is started."""
+    from celery_jobs.api.app import create_app
+
+    document = json.dumps(create_app(_settings(None, None, False)).openapi(), indent=2) + "\n"
+    if output is None:
+        typer.echo(document, nl=False)
+        return
+    try:
+        output.write_text(document, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{output} cannot be written ({error.strerror}); name another file with --output") from None
 
 
 def main() -> None:

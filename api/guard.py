@@ -6,14 +6,17 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celery_jobs.api.problems import FORBIDDEN, TOO_LARGE, problem
+from celery_jobs.api.problems import BAD_REQUEST, FORBIDDEN, TOO_LARGE, internal_problem, problem
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
+_ASKS_FOR_PRIVATE_NETWORK: Final = b"access-control-request-private-network"
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
@@ -29,7 +32,7 @@ class OriginGuard:
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str], allowed_origins: Collection[str]) -> None:
         self.app = app
-        self._hosts = LOCAL_HOSTS | {host.lower() for host in allowed_hosts}
+        self._hosts = LOCAL_HOSTS | {_without_port(host.lower()) for host in allowed_hosts}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,15 +65,65 @@ class OriginGuard:
 
 
 class Cors(CORSMiddleware):
-    """Starlette's; but a preflight of an origin that is not allowed is answered like any request, by a problem."""
+    """Starlette's; but what it refuses is a problem document, and a preflight of another origin no special case.
+
+    And caches are told of the difference in every answer, not only in those to allowed origins.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the headers for allowed origins."""
-        origin = Headers(scope=scope).get("origin") if scope["type"] == "http" else None
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin = headers.get("origin")
         if origin is None or not self.is_allowed_origin(origin):
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, _varying(send))
+        elif scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await self._preflight(scope, headers)(scope, receive, send)
         else:
-            await super().__call__(scope, receive, send)
+            await self.simple_response(scope, receive, send, request_headers=headers)
+
+    def _preflight(self, scope: Scope, headers: Headers) -> Response:
+        asked = Headers(raw=[(name, value) for name, value in headers.raw if name != _ASKS_FOR_PRIVATE_NETWORK])
+        answer = self.preflight_response(asked)
+        if answer.status_code >= 400:
+            return problem(scope, BAD_REQUEST, bytes(answer.body).decode(), headers={"Vary": "Origin"})
+        if len(asked) < len(headers):  # a page of the internet that was named may reach a service on this machine
+            answer.headers["Access-Control-Allow-Private-Network"] = "true"
+        return answer
+
+
+def _varying(send: Send) -> Send:
+    async def varying(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).add_vary_header("Origin")
+        await send(message)
+
+    return varying
+
+
+class Unforeseen:
+    """Answers an error that nobody foresaw inside of `Cors`: the framework does it outside, where no page may read it.
+
+    The error goes on to the framework, which logs it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and answer what was not answered yet."""
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception as error:
+            if scope["type"] == "http" and not begun:
+                await (await internal_problem(Request(scope), error))(scope, receive, send)
+            raise
 
 
 class BodyLimit:

@@ -17,8 +17,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celery_jobs.api.health import Check, HealthWatch
+from celery_jobs.api.stream.all_jobs import AllJobs
 from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
+from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
@@ -28,7 +30,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.asynccontextmanager
 async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[None]:
-    """Scheduler, feed and hub; at the end streams close first, then the scheduler drains, then the database goes."""
+    """Scheduler, hub and readers; at the end streams close first, then the scheduler drains, then the database goes."""
     hub = Hub()
     app.state.scheduler, app.state.hub = scheduler, hub
     app.state.health = HealthWatch(scheduler.health)
@@ -37,14 +39,20 @@ async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[N
     except (SettingsError, DatabaseUnavailable) as error:
         app.state.startup_failure = error
         raise
-    feed = asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed")
+    app.state.rows = SharedRows(scheduler)
+    all_jobs = app.state.all_jobs = AllJobs(scheduler, hub)
+    readers = {
+        asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed"),
+        asyncio.create_task(all_jobs.run(), name="stream of all jobs"),
+    }
     try:
         with _told_first(hub, scheduler):
             yield
     finally:
         hub.close()
-        feed.cancel()
-        await asyncio.wait({feed})
+        for reader in readers:
+            reader.cancel()
+        await asyncio.wait(readers)
         await scheduler.shutdown()
 
 

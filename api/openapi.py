@@ -1,42 +1,167 @@
-"""The OpenAPI document: problem documents for every error, and the keys where they are set."""
+"""The OpenAPI document: what the routes declare, completed by what every one of them may answer besides."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
 
-from celery_jobs.api.schemas.problem import Problem
+from celery_jobs.api import auth
+from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, TOO_LARGE, UNAUTHORIZED
+from celery_jobs.api.schemas.compute import ComputeRequest
+from celery_jobs.api.schemas.jobs import Deleted, DeletedJob
+from celery_jobs.api.schemas.problem import InvalidRequest, Problem, described, reference
+from celery_jobs.api.schemas.queues import QueueChange
+from celery_jobs.api.submission import read_submission
 
-_KEY_SCHEMES = {
+Operation = dict[str, Any]
+
+_KEY_SCHEMES: Final = {
     "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "Bearer": {"type": "http", "scheme": "bearer"},
 }
+_NEEDS: Final[dict[Callable[..., Any] | None, str]] = {
+    auth.reader: "read",
+    read_submission: "submit",
+    auth.canceler: "cancel",
+    auth.admin: "admin",
+}
+_TAGS: Final = {
+    "jobs": "Jobs of every task: list, look, follow, cancel, retry, delete.",
+    "compute": "The example task: it computes for a while, then answers 42.",
+    "tasks": "The tasks that may be submitted.",
+    "queues": "Limits, pauses and depths.",
+    "health": "The state of the service, for people and for probes.",
+}
+_INVALID: Final = str(INVALID.status)
+_WITH_BODY: Final = ("post", "put", "patch")
+# models that no route declares to the framework, since it has no word for where they are
+_BESIDES: Final = (ComputeRequest, Deleted, DeletedJob, InvalidRequest, Problem, QueueChange)
+_FOR_READERS_OF_CODE: Final = re.compile(r" \(contract, section[^)]*\)")
+_REFERENCE: Final = "#/components/schemas/{model}"
 
 
-def install(app: FastAPI, *, with_keys: bool) -> None:
-    """Make `app.openapi()`, and so `/docs`, tell what the service really answers."""
+def operation_id(route: APIRoute) -> str:
+    """The name of the endpoint, which is what a generated client calls its method."""
+    return route.name
+
+
+def install(app: FastAPI, routers: Sequence[APIRouter], *, with_keys: bool) -> None:
+    """Make `app.openapi()`, and so `/docs`, tell what the service really answers.
+
+    `routers` are the service's own: their routes name every problem that is theirs alone. Others keep what they say.
+    """
+    needs = {route.name: _scope(route.dependant) for route in _routes(routers)}
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, with_keys)
+            app.openapi_schema = _document(app, needs, with_keys)
         return app.openapi_schema
 
     app.openapi = document
 
 
-def _document(app: FastAPI, with_keys: bool) -> dict[str, Any]:
+def _document(app: FastAPI, needs: dict[str, str | None], with_keys: bool) -> dict[str, Any]:
     schema = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
+    tags: set[str] = set()
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            name = operation["operationId"]
+            if name in needs:
+                _tidy(operation)
+            _complete(operation, method)
+            if with_keys:
+                _guard(operation, auth.is_public(method.upper(), path), needs.get(name))
+            else:
+                operation["responses"].setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
+            operation["responses"] = dict(sorted(operation["responses"].items()))
+            tags |= set(operation.get("tags", ()))
+    _add_components(schema, with_keys)
+    schema["tags"] = [{"name": name, "description": says} for name, says in _TAGS.items() if name in tags]
+    return schema
+
+
+def _tidy(operation: Operation) -> None:
+    """Take out what the framework says of a route that tells all of it by itself."""
+    responses = operation["responses"]
+    if _is_guess(responses.get(_INVALID)):
+        del responses[_INVALID]
+    for status, response in responses.items():
+        if "$ref" in response:
+            responses[status] = {"$ref": response["$ref"]}  # it has put a description beside it
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _sendable(parameter["schema"])
+
+
+def _complete(operation: Operation, method: str) -> None:
+    """Add what every route may answer."""
+    responses = operation["responses"]
+    if _is_guess(responses.get(_INVALID)):
+        responses[_INVALID] = reference(INVALID)
+    responses.setdefault(str(INTERNAL.status), reference(INTERNAL))
+    if method in _WITH_BODY:
+        responses.setdefault(str(TOO_LARGE.status), reference(TOO_LARGE))
+
+
+def _is_guess(response: Any) -> bool:
+    """The framework's: it takes every route with a parameter for one that may answer 422, in a form of its own."""
+    return "HTTPValidationError" in str(response)
+
+
+def _sendable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter without null, which no query and no header can say."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) != 1:
+        return schema
+    return {**{key: value for key, value in schema.items() if key not in ("anyOf", "default")}, **kinds[0]}
+
+
+def _guard(operation: Operation, public: bool, scope: str | None) -> None:
+    """Say which keys a call takes; the scopes stand where OpenAPI has room for roles."""
+    responses = operation["responses"]
+    if public:
+        operation["security"] = []
+        return
+    operation["security"] = [{scheme: [scope] if scope else []} for scheme in _KEY_SCHEMES]
+    responses.setdefault(str(UNAUTHORIZED.status), reference(UNAUTHORIZED))
+    if scope:
+        responses.setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
+
+
+def _add_components(schema: dict[str, Any], with_keys: bool) -> None:
     components: dict[str, Any] = schema.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas |= problem.pop("$defs", {}) | {"Problem": problem}
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    components["responses"] = described()
+    text = json.dumps(schema)
+    named = [model for model in _BESIDES if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
+    _, made = models_json_schema([(model, "validation") for model in named], ref_template=_REFERENCE)
+    components["schemas"] = dict(sorted({**schemas, **made["$defs"]}.items()))
+    for each in components["schemas"].values():
+        if "description" in each:
+            each["description"] = _FOR_READERS_OF_CODE.sub("", each["description"])
     if with_keys:
         components["securitySchemes"] = _KEY_SCHEMES
-        schema["security"] = [{name: []} for name in _KEY_SCHEMES]
-    return schema
+
+
+def _routes(routers: Sequence[APIRouter]) -> list[APIRoute]:
+    return [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+
+
+def _scope(dependant: Dependant) -> str | None:
+    """What a caller's key must allow: the scope that some dependency of the route demands."""
+    for each in dependant.dependencies:
+        scope = _NEEDS.get(each.call) or _scope(each)
+        if scope is not None:
+            return scope
+    return None

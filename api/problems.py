@@ -62,7 +62,10 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.InvalidLimit: INVALID,
     errors.ArgumentsInvalid: INVALID,
     errors.IdempotencyKeyReused: INVALID,
+    errors.InvalidCursor: INVALID,
     errors.JobFinished: CONFLICT,
+    errors.JobUnfinished: CONFLICT,
+    errors.JobNotOurs: CONFLICT,
     errors.ForceImpossible: CONFLICT,
     errors.ResultUnavailable: CONFLICT,
     errors.DatabaseUnavailable: UNAVAILABLE,
@@ -136,6 +139,8 @@ async def domain_problem(request: Request, error: Exception) -> Response:
         faults = error.errors
     elif isinstance(error, errors.IdempotencyKeyReused):
         faults = [fault(("header", "Idempotency-Key"), str(error))]
+    elif isinstance(error, errors.InvalidCursor):
+        faults = [fault(("query", "cursor"), str(error))]
     elif isinstance(error, errors.InvalidLimit):
         faults = [fault(("body", "max_concurrency"), str(error))]
     return problem(request.scope, kind, str(error), headers=headers, faults=faults)

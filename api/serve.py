@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 
 from celery_jobs.records.errors import JobsError, SettingsError
 from celery_jobs.records.settings import Settings
+from celery_jobs.tasks import metrics
 
 CANNOT_START: Final = 2
 # a request that is still open when the service stops is cut after this; streams have ended long before
@@ -49,9 +52,23 @@ def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
 
 def _run_several(listener: socket.socket, workers: int) -> int:
     config = _config("celery_jobs.api.app:create_app", factory=True, workers=workers)
-    supervisor = Multiprocess(config, sockets=[listener])
-    supervisor.run()
+    with metrics.shared_folder() as folder:
+        os.environ[metrics.FOLDER] = str(folder)
+        supervisor = _Supervisor(config, [listener], folder)
+        supervisor.run()
     return CANNOT_START if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes) else 0
+
+
+class _Supervisor(Multiprocess):
+    """Keeps the processes alive, and the metrics that they share free of those that have gone."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], folder: Path) -> None:
+        super().__init__(config, sockets)
+        self._folder = folder
+
+    def keep_subprocess_alive(self) -> None:
+        super().keep_subprocess_alive()
+        metrics.forget_streams_of_the_dead(self._folder, {process.pid for process in self.processes})
 
 
 class _Server(uvicorn.Server):

@@ -20,46 +20,81 @@ from starlette.responses import Response
 
 from celery_jobs.api.auth import Caller, submitter
 from celery_jobs.api.body import keyword_arguments
-from celery_jobs.api.schemas.jobs import SubmitOptions
+from celery_jobs.api.prefer import DESCRIPTION, preferences_of
+from celery_jobs.api.results import JSON, result_response
+from celery_jobs.api.schemas.jobs import SubmitQuery
+from celery_jobs.api.stream.wait import wait_for_end
+from celery_jobs.records.errors import JobsError
 from celery_jobs.records.ids import JobId
+from celery_jobs.records.record import JobResult
+from celery_jobs.records.states import TERMINAL
+from celery_jobs.records.submit import Submitted
+from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.submit import SubmitOptions
 
 RETRY_AFTER_SECONDS: Final = "1"
 _LONGEST_KEY: Final = 255
-_DEFAULTS: Final = SubmitOptions()
+_DEFAULTS: Final = SubmitQuery()
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A submit whose caller, options and key are known; `accept` records the job."""
+    """A submit whose caller, options and key are known; `accept` and `retry` record the job."""
 
     request: Request
     caller: Caller
-    options: SubmitOptions
+    options: SubmitQuery
     idempotency_key: str | None
 
     async def accept(self, task: str, arguments: bytes) -> Response:
         """Record the job and answer 202; the same Idempotency-Key gives the first job again."""
-        key = self.idempotency_key
-        submitted = await self.request.app.state.scheduler.submit(
-            task,
-            arguments,
-            priority=self.options.priority,
-            tags=self.options.tag,
+        return await self._answer(await self._scheduler.submit(task, arguments, self._said(arguments)))
+
+    async def retry(self, job_id: JobId) -> Response:
+        """Record a new job like one that has ended, and answer as to a submit."""
+        return await self._answer(await self._scheduler.retry_job(job_id, self._said(b"")))
+
+    @property
+    def _scheduler(self) -> CeleryScheduler:
+        return self.request.app.state.scheduler
+
+    def _said(self, arguments: bytes) -> SubmitOptions:
+        given, key = self.options, self.idempotency_key
+        return SubmitOptions(
+            priority=given.priority,
+            tags=given.tag,
+            run_at=given.run_at,
+            expires_in_seconds=given.expires_in_seconds,
             submitted_by=self.caller.identity,
             idempotency_key=key,
             idempotency_scope=f"{self.caller.identity}\n{self.request.scope['path']}" if key else "",
             fingerprint=_fingerprint(arguments) if key else b"",
         )
-        return self._accepted(submitted.job_id, replayed=submitted.replayed)
 
-    def _accepted(self, job_id: JobId, *, replayed: bool) -> Response:
-        poll_url = f"{self.request.scope.get('root_path', '')}{self.request.app.state.jobs_prefix}/{job_id}"
-        message = f"Job submitted. Use polling (GET {poll_url}) or streaming (GET {poll_url}/$stream)"
-        body = {"job_id": job_id, "message": message, "poll_url": poll_url, "stream_url": f"{poll_url}/$stream"}
-        headers = {"Location": poll_url, "Retry-After": RETRY_AFTER_SECONDS}
-        if replayed:
+    async def _answer(self, submitted: Submitted) -> Response:
+        poll_url = f"{self.request.scope.get('root_path', '')}{self.request.app.state.jobs_prefix}/{submitted.job_id}"
+        headers = {"Location": poll_url}
+        if submitted.replayed:
             headers["Idempotent-Replayed"] = "true"
-        return Response(json.dumps(body), 202, headers, "application/json")
+        prefer = preferences_of(self.request)
+        waited, found = await self._end(submitted.job_id, prefer.wait_seconds)
+        headers |= prefer.applied(accepted=found is None, waited=waited)
+        if found is not None:
+            return result_response(found, headers)
+        message = f"Job submitted. Use polling (GET {poll_url}) or streaming (GET {poll_url}/$stream)"
+        urls = {"poll_url": poll_url, "stream_url": f"{poll_url}/$stream"}
+        body = json.dumps({"job_id": submitted.job_id, "message": message, **urls})
+        return Response(body, 202, headers | {"Retry-After": RETRY_AFTER_SECONDS}, JSON)
+
+    async def _end(self, job_id: JobId, wait_seconds: int | None) -> tuple[bool, JobResult | None]:
+        """Whether the end was waited for, and the result if it came in time."""
+        if wait_seconds is None:
+            return False, None
+        try:
+            record = await wait_for_end(self.request, job_id, wait_seconds)
+            return True, await self._scheduler.result(job_id) if record.status in TERMINAL else None
+        except JobsError:
+            return False, None  # the job is recorded, so 202 is true whatever became of the waiting
 
 
 async def read_submission(request: Request) -> Submission:
@@ -90,11 +125,11 @@ class SubmitRoute(APIRoute):
         return submit
 
 
-def _options(request: Request) -> SubmitOptions:
+def _options(request: Request) -> SubmitQuery:
     query = request.query_params
     given = {name: query.getlist(name) if name == "tag" else query[name] for name in query}
     try:
-        return SubmitOptions.model_validate(given)
+        return SubmitQuery.model_validate(given)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**each, "loc": ("query", *each["loc"])} for each in faults]) from None
@@ -116,9 +151,9 @@ def _fingerprint(body: bytes) -> bytes:
         return body  # the task will refuse it
 
 
-def documented(body: dict[str, Any]) -> dict[str, Any]:
+def documented(body: dict[str, Any] | None) -> dict[str, Any]:
     """The OpenAPI entry of a submit with this request body."""
-    properties = SubmitOptions.model_json_schema()["properties"]
+    properties = SubmitQuery.model_json_schema()["properties"]
     query = [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
     key = {
         "name": "Idempotency-Key",
@@ -127,4 +162,6 @@ def documented(body: dict[str, Any]) -> dict[str, Any]:
         "description": "Submitting again with the same key and body gives the first job again.",
         "schema": {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY},
     }
-    return {"requestBody": body, "parameters": [*query, key]}
+    prefer = {"name": "Prefer", "in": "header", "required": False, "description": DESCRIPTION}
+    parameters = [*query, key, prefer | {"schema": {"type": "string"}}]
+    return {"parameters": parameters} | ({} if body is None else {"requestBody": body})

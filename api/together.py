@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from celery_jobs.records.settings import Settings
+from celery_jobs.tasks import metrics
 
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
@@ -21,9 +23,15 @@ _AFTER_TIMEOUT_SECONDS: Final = 4.0
 
 def run(settings: Settings, listener: socket.socket) -> int:
     """Run both until a signal comes or one of them ends; the exit code."""
+    with metrics.shared_folder() as folder:
+        return _run(settings, listener, folder)
+
+
+def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
     timeout = settings.shutdown_timeout_seconds
     timeout = _DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
-    environment = os.environ | {"JOBS_SHUTDOWN_TIMEOUT_SECONDS": str(timeout)}
+    # what the worker counts is in the answer of the API, as it is where both are one process
+    environment = os.environ | {"JOBS_SHUTDOWN_TIMEOUT_SECONDS": str(timeout), metrics.FOLDER: str(folder)}
     asked = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -33,7 +41,7 @@ def run(settings: Settings, listener: socket.socket) -> int:
         signal.signal(number, stop)
     children = [
         _start(["api", "--fd", str(listener.fileno())], environment, listener.fileno()),
-        _start(["worker"], environment),
+        _start(["worker", "--metrics-folder", str(folder)], environment),
     ]
     listener.close()
     while not asked.wait(_LOOK_SECONDS) and all(child.poll() is None for child in children):

@@ -44,6 +44,7 @@ def adopt(connection: Connection, message: Adopted) -> int:
         published_at=now(),
         publications=1,
         change=change_mark(),
+        submitted_change=change_mark(),
     )
     connection.execute(statement.on_conflict_do_nothing(index_elements=["id"]))
     if message.queue:

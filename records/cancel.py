@@ -43,11 +43,15 @@ _WHO = (_c.status, _c.worker, _c.attempt)
 
 @dataclass(frozen=True, slots=True)
 class CancelAnswer:
-    """What a cancel did; `worker` runs the code when the outcome is requested."""
+    """What a cancel did; `worker` runs the code when the outcome is requested.
+
+    `at_once` when this very request ended the job, which was not running.
+    """
 
     outcome: CancelOutcome
     record: JobRecord
     worker: str | None
+    at_once: bool = False
 
 
 def _mode(ask: Any) -> Any:
@@ -106,25 +110,26 @@ def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> Can
 
     With `force` a running plain function is ended with its process; ForceImpossible where it has none of its own.
     """
-    record = _ask(connection, job_id, force)
+    record, moved = _ask(connection, job_id, force)
     # it moved between two statements, such as by a retry; what still runs in spite of force cannot be forced
     while record.status is _S.pending or (record.status is _S.running and not force):
-        record = _ask(connection, job_id, force)
+        record, moved = _ask(connection, job_id, force)
     if force and record.status in EXECUTING and record.cancel_mode not in _FORCED:
         raise ForceImpossible(job_id)
-    return CancelAnswer(_outcome(record.status), record, record.worker)
+    return CancelAnswer(_outcome(record.status), record, record.worker, moved and record.status is _S.canceled)
 
 
 _FORCED = (CancelMode.force, CancelMode.interrupt)
 
 
-def _ask(connection: Connection, job_id: JobId, force: bool) -> JobRecord:
+def _ask(connection: Connection, job_id: JobId, force: bool) -> tuple[JobRecord, bool]:
+    """The record now, and whether this request moved it."""
     named = {"job_id": job_id}
     moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
     moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
     if moved is None and force:
         connection.execute(_FORCE_LATER, named)
-    return reads.record(connection, job_id)
+    return reads.record(connection, job_id), moved is not None
 
 
 def _outcome(status: JobStatus) -> CancelOutcome:
@@ -135,10 +140,11 @@ def _outcome(status: JobStatus) -> CancelOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a delete left behind: code may still run, on `worker`."""
+    """What a delete left behind: code may still run, on `worker`; `at_once` when it ended a job that had not begun."""
 
     executing: bool
     worker: str | None
+    at_once: bool = False
 
 
 _DELETE_CANCELS = _cancel(_c.deleted_at.is_(None))
@@ -152,12 +158,13 @@ _HIDE = (
 
 def delete_job(connection: Connection, job_id: JobId) -> Deleted:
     """Cancel and hide a job; its row stays until nothing can arrive for it any more. JobNotFound when there is none."""
-    connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False})
+    moved = connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False}).first()
     row = connection.execute(_HIDE, {"job_id": job_id}).first()
     if row is None:
         raise JobNotFound(job_id)
     connection.execute(delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
-    return Deleted(row.status == str(_S.canceling), row.worker)
+    at_once = moved is not None and moved.status == str(_S.canceled)
+    return Deleted(row.status == str(_S.canceling), row.worker, at_once)
 
 
 def expire(connection: Connection) -> list[JobId]:

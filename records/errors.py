@@ -9,6 +9,9 @@ JobsError
 ├── ArgumentsInvalid      the arguments do not fit the task's schema
 ├── IdempotencyKeyReused  the key came before with another body
 ├── JobFinished           a completed or failed job cannot be canceled
+├── JobUnfinished         only a job that has ended can be retried
+├── JobNotOurs            the job is known by events only: what it was called with is not
+├── InvalidCursor         the text is no place in a list
 ├── ForceImpossible       the worker's pool cannot end the process that runs the job
 ├── ResultUnavailable     the job failed, was canceled or has not finished
 ├── DatabaseUnavailable   the record table cannot be reached now
@@ -97,6 +100,29 @@ class JobFinished(JobsError):
     def __init__(self, job_id: str, status: str) -> None:
         super().__init__(f"Job {job_id} is already {status} and can no longer be canceled")
         self.status = status
+
+
+class JobUnfinished(JobsError):
+    """The job has not ended, so it cannot be retried."""
+
+    def __init__(self, job_id: str, status: str) -> None:
+        super().__init__(f"Job {job_id} is {status}; only a completed, failed or canceled job can be retried")
+        self.status = status
+
+
+class JobNotOurs(JobsError):
+    """The job is known by events only, which do not say what it was called with."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"Job {job_id} was sent by another program and is known by its events only; retry it there")
+
+
+class InvalidCursor(JobsError, ValueError):
+    """The text is no place in a list; the address in a list's `Link` header holds one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("The cursor is not one of this service; take it from the Link header of the page before")
+        self.text = text
 
 
 class ForceImpossible(JobsError):

@@ -21,10 +21,11 @@ Values = Mapping[str, Any]
 _c = jobs.c
 
 # what reaching a state stamps on the record, besides what the caller adds
-_ENDED: Values = {"finished_at": now(), "dispatched_at": null()}
+_ENDED: Values = {"finished_at": now(), "finished_change": change_mark(), "dispatched_at": null()}
 STAMPS: dict[JobStatus, Values] = {
     JobStatus.pending: {
         "requeued_at": now(),
+        "requeued_change": change_mark(),
         "dispatched_at": null(),
         "publications": 0,
         "claim_token": null(),
@@ -34,13 +35,18 @@ STAMPS: dict[JobStatus, Values] = {
     JobStatus.running: {
         "attempt": _c.attempt + 1,
         "started_at": func.coalesce(_c.started_at, now()),
+        "started_change": change_mark(),
         "dispatched_at": null(),
         "requeued_at": null(),
         "canceling_at": null(),
         "progress": null(),
         "progress_seq": 0,
     },
-    JobStatus.canceling: {"canceling_at": func.coalesce(_c.canceling_at, now()), "dispatched_at": null()},
+    JobStatus.canceling: {
+        "canceling_at": func.coalesce(_c.canceling_at, now()),
+        "canceling_change": change_mark(),
+        "dispatched_at": null(),
+    },
     **dict.fromkeys(TERMINAL, _ENDED),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Boolean, Connection, Select, literal, select
+from sqlalchemy import Boolean, Connection, Select, func, literal, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -16,6 +16,7 @@ from celery_jobs.records.tables import jobs
 from celery_jobs.records.text import CleanText
 
 _c = jobs.c
+_WINDOW = 200_000  # a filter that no index serves looks at so many rows in some 100 ms
 
 
 class has_tag(FunctionElement[bool]):
@@ -43,10 +44,10 @@ _LIST_COLUMNS = (
     *(_c.cancel_mode, _c.retry_of, _c.celery_id, _c.run_at, _c.expires_at, _c.parent_id, _c.root_id),
 )
 _RECORD_COLUMNS = (*_LIST_COLUMNS, _c.error_traceback)
-STREAM_COLUMNS = (
-    *_RECORD_COLUMNS,
-    *(_c.version, _c.progress_seq, _c.canceling_at, _c.requeued_at, _c.deleted_at),
-)
+_STREAM_MORE = (_c.version, _c.progress_seq, _c.canceling_at, _c.requeued_at, _c.deleted_at)
+STREAM_COLUMNS = (*_RECORD_COLUMNS, *_STREAM_MORE)
+# for the stream of all jobs, which shows a job as the list does
+LISTED_STREAM_COLUMNS = (*_LIST_COLUMNS, *_STREAM_MORE)
 
 
 def record(connection: Connection, job_id: JobId) -> JobRecord:
@@ -77,15 +78,29 @@ def stream_rows(connection: Connection, ids: Collection[JobId]) -> dict[JobId, S
 
 
 def page(
-    connection: Connection, chosen: JobFilter, limit: int, below_seq: int | None
+    connection: Connection, chosen: JobFilter, limit: int, below_seq: int | None, *, window: int = _WINDOW
 ) -> tuple[Sequence[JobRecord], int | None]:
-    """At most `limit` records, newest first, submitted before `below_seq`; and where the next page begins."""
-    query = _filtered(cast("Select[Any]", select(_c.seq, *_LIST_COLUMNS)), chosen).order_by(_c.seq.desc()).limit(limit)
+    """At most `limit` records, newest first, submitted before `below_seq`; and where the next page begins.
+
+    None there means the end. With a filter a page may be short, or empty, before it: no call looks at more than
+    `window` rows, so that a filter that fits few of many millions keeps nobody waiting.
+    """
+    query = _filtered(cast("Select[Any]", select(_c.seq, *_LIST_COLUMNS)), chosen).order_by(_c.seq.desc())
     if below_seq is not None:
         query = query.where(_c.seq < below_seq)
-    rows = connection.execute(query).all()
-    following = rows[-1].seq if len(rows) == limit else None
-    return [JobRecord.of(row) for row in rows], following
+    lowest = 1
+    if chosen != JobFilter():
+        newest = connection.execute(_newest_below(below_seq)).scalar()
+        lowest = 1 if newest is None else newest - window + 1
+        query = query.where(_c.seq >= lowest)
+    rows = connection.execute(query.limit(limit + 1)).all()  # one more tells whether this page is the last
+    following = rows[limit - 1].seq if len(rows) > limit else lowest
+    return [JobRecord.of(row) for row in rows[:limit]], following if following > 1 else None
+
+
+def _newest_below(seq: int | None) -> Select[Any]:
+    query = select(func.max(_c.seq))
+    return query if seq is None else query.where(_c.seq < seq)
 
 
 def _filtered(query: Select[Any], chosen: JobFilter) -> Select[Any]:
@@ -96,8 +111,8 @@ def _filtered(query: Select[Any], chosen: JobFilter) -> Select[Any]:
         query = query.where(_c.task == chosen.task)
     if chosen.queue is not None:
         query = query.where(_c.queue == chosen.queue)
-    if chosen.tag is not None:
-        query = query.where(_c.tags != "[]", has_tag(_c.tags, literal(chosen.tag, CleanText())))
+    for tag in chosen.tags:
+        query = query.where(_c.tags != "[]", has_tag(_c.tags, literal(tag, CleanText())))
     if chosen.submitted_after is not None:
         query = query.where(_c.submitted_at > chosen.submitted_after)
     if chosen.submitted_before is not None:

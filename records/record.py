@@ -6,18 +6,28 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from ulid import ULID
 
 from celery_jobs.records.ids import JobId, ulid_of
 from celery_jobs.records.states import CancelMode, JobStatus
 from celery_jobs.records.text import clean
 
+# what an answer spells; requests may also say it in lower case, or as a UUID
+Ulid = Annotated[
+    ULID,
+    WithJsonSchema(
+        {"type": "string", "pattern": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$", "examples": ["01JQRS7X6ZJ8T3V5W7Y9A1B3C5"]}
+    ),
+]
+
 
 class Progress(BaseModel):
     """How far a job says it is."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     current: float | int | None = None
     total: float | int | None = None
@@ -27,9 +37,9 @@ class Progress(BaseModel):
 class JobRecord(BaseModel):
     """One job: what was asked, where it runs and what became of it (contract, section 1). Times are UTC."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, json_schema_serialization_defaults_required=True)
 
-    id: ULID
+    id: Ulid
     status: JobStatus
     submitted_at: datetime
     started_at: datetime | None = Field(default=None, description="The first start; retries do not move it.")
@@ -38,7 +48,7 @@ class JobRecord(BaseModel):
         default=None, description="One line, `ExceptionType: message`, or why the system ended it."
     )
     error_traceback: str | None = None
-    artifact_id: ULID | None = None
+    artifact_id: Ulid | None = None
     task: str | None = None
     queue: str | None = None
     worker: str | None = None
@@ -49,7 +59,7 @@ class JobRecord(BaseModel):
     submitted_by: str | None = None
     cancel_requested_at: datetime | None = None
     cancel_mode: CancelMode | None = None
-    retry_of: ULID | None = None
+    retry_of: Ulid | None = None
     celery_id: str | None = Field(default=None, description="The Celery task id as Celery spells it.")
     run_at: datetime | None = None
     expires_at: datetime | None = None
@@ -92,7 +102,11 @@ def _progress(stored: str) -> Progress:
 
 _STATUS = {str(status): status for status in JobStatus}
 # columns of queries that make records, but not theirs
-_NO_FIELDS = {"seq", "result", "version", "progress_seq", "canceling_at", "requeued_at", "deleted_at"}
+_NO_FIELDS = {
+    *("seq", "result", "version", "progress_seq", "canceling_at", "requeued_at", "deleted_at"),
+    *("change", "seen"),
+    *("submitted_change", "started_change", "requeued_change", "canceling_change", "finished_change"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +156,20 @@ class JobFilter:
     status: JobStatus | None = None
     task: str | None = None
     queue: str | None = None
-    tag: str | None = None
+    tags: tuple[str, ...] = ()  # every one of these
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+
+    def fits(self, record: JobRecord, *, any_status: bool = False) -> bool:
+        """Whether the list would show this record; `any_status` asks about the other filters only."""
+        return (
+            (any_status or self.status is None or record.status is self.status)
+            and (self.task is None or record.task == clean(self.task))
+            and (self.queue is None or record.queue == clean(self.queue))
+            and all(clean(tag) in record.tags for tag in self.tags)
+            and (self.submitted_after is None or record.submitted_at > self.submitted_after)
+            and (self.submitted_before is None or record.submitted_at < self.submitted_before)
+        )
 
 
 class QueueView(BaseModel):

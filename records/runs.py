@@ -5,7 +5,7 @@ The claim stores a token of this delivery; whoever reports must hold it: a late,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -34,11 +34,16 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that is ours: the job, the attempt that it is, and the token that reports about it must carry."""
+    """A run that is ours: the job, the attempt that it is, and the token that reports about it must carry.
+
+    `waited_seconds`: since it could have begun; None where the claim's own answer was lost.
+    """
 
     job_id: JobId
     attempt: int
     token: str
+    queue: str = field(default="", compare=False)
+    waited_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,15 @@ class Ending:
     artifact_id: str | None = None
     run_in_seconds: float | None = None
     retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the record says of a run that has ended; where it was canceled on request, how and after how long."""
+
+    status: JobStatus
+    cancel_mode: str | None = None
+    cancel_seconds: float | None = None
 
 
 _CLAIM = move(
@@ -68,10 +82,11 @@ _CLAIM = move(
     worker_pid=bindparam("pid"),
     claim_token=bindparam("token"),
     interruptible=bindparam("is_coroutine"),
-).returning(_c.attempt)
+).returning(_c.attempt, _c.queue, _c.submitted_at, _c.run_at, now().label("clock"))
 
+_END = (_c.status, _c.cancel_mode, _c.cancel_requested_at, _c.finished_at)
 _READ = select(
-    *(_c.status, _c.attempt, _c.claim_token, _c.dispatched_at, _c.deleted_at, _c.kind, _c.expires_at),
+    *(*_END, _c.attempt, _c.claim_token, _c.dispatched_at, _c.deleted_at, _c.kind, _c.expires_at),
 ).where(_c.id == bindparam("job_id"))
 
 
@@ -101,7 +116,8 @@ def claim(
     }
     row = store.one(_CLAIM, named, patience_seconds)
     if row is not None:
-        return Claim(job_id, row.attempt, token)
+        could_begin = max(row.submitted_at, row.run_at or row.submitted_at)  # a requeue sets run_at
+        return Claim(job_id, row.attempt, token, row.queue or "", (row.clock - could_begin).total_seconds())
     row = read_for_claim(store, job_id)
     if row is None or row.claim_token != token or row.status not in EXECUTING:
         return None
@@ -133,24 +149,31 @@ def _finish(to: JobStatus) -> Update:
         _c.id == bindparam("job_id"),
         _c.claim_token == bindparam("token"),
         **values,
-    ).returning(_c.status)
+    ).returning(*_END)
 
 
 _FINISH = {to: _finish(to) for to in (_S.completed, _S.failed, _S.canceled, _S.pending)}
 
 
-def finish(store: Store, claim: Claim, ending: Ending, patience_seconds: float) -> JobStatus | None:
+def finish(store: Store, claim: Claim, ending: Ending, patience_seconds: float) -> Ended | None:
     """Write how the run ended and answer with what the record says now; None when the run is no longer ours."""
     row = store.one(_FINISH[ending.status], _finish_parameters(claim, ending), patience_seconds)
     if row is not None:
-        return JobStatus(row.status)
+        return _ended(row)
     # the commit's answer may have been lost: an end that stands under my token was written by me
     row = store.one(_READ, {"job_id": claim.job_id}, patience_seconds)
     if row is None or row.status in EXECUTING:
         return None
     # a job that waits again carries no token, but the attempt that ended is mine
     retried = ending.status is _S.pending and row.status == _S.pending and row.attempt == claim.attempt
-    return JobStatus(row.status) if retried or row.claim_token == claim.token else None
+    return _ended(row) if retried or row.claim_token == claim.token else None
+
+
+def _ended(row: Any) -> Ended:
+    status = JobStatus(row.status)
+    if status is not _S.canceled or row.cancel_requested_at is None:
+        return Ended(status)
+    return Ended(status, row.cancel_mode, (row.finished_at - row.cancel_requested_at).total_seconds())
 
 
 def _finish_parameters(claim: Claim, ending: Ending) -> dict[str, Any]:

@@ -67,6 +67,7 @@ _INSERT_EACH = (
     .values(
         submitted_at=now(),
         change=change_mark(),
+        submitted_change=change_mark(),
         status=str(JobStatus.pending),
         expires_at=from_now(bindparam("expires_in_seconds")),
     )
@@ -83,6 +84,7 @@ def _insert_arrays() -> Insert:
         "expires_at": from_now(batch.c.expires_in_seconds),
         "submitted_at": now(),
         "change": change_mark(),
+        "submitted_change": change_mark(),
         "status": literal(str(JobStatus.pending)),
     }
     rows = select(*(batch.c[name] for name in _COLUMNS), *made.values())

@@ -93,12 +93,20 @@ jobs = Table(
     Column("artifact_id", String(26)),
     Column("progress_seq", Integer, nullable=False, server_default="0"),
     Column("progress", CleanText),  # json: current, total, message
+    # --- the change that brought each status of the record: times do not order commits (records/changes.py)
+    Column("submitted_change", _BIG),
+    Column("started_change", _BIG),  # of the present attempt
+    Column("requeued_change", _BIG),
+    Column("canceling_change", _BIG),
+    Column("finished_change", _BIG),
     CheckConstraint(f"status IN ({_STATUSES_SQL})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_TERMINAL_SQL}))", name="finished_when_terminal"),
     CheckConstraint("dispatched_at IS NULL OR status = 'pending'", name="dispatched_while_pending"),
     CheckConstraint("attempt >= 0", name="attempt_counts"),
     Index("ix_jobs_change", "change"),
     Index("ix_jobs_status_seq", "status", "seq"),
+    Index("ix_jobs_task_seq", "task", "seq"),
+    Index("ix_jobs_submitted_at", "submitted_at"),
     Index(
         "ix_jobs_waiting",
         "queue",

@@ -93,8 +93,11 @@ def set_slots(connection: Connection, incarnation: str, slots: int) -> None:
     connection.execute(update(workers).where(_w.incarnation == incarnation).values(slots=slots))
 
 
-def missing_slots(connection: Connection, incarnation: str) -> int:
-    """How many slots this worker lacks of its equal share of its queues' limits, where its queues lack any."""
+def missing_slots(connection: Connection, incarnation: str, *, lasting: bool = False) -> int:
+    """How many slots this worker lacks of its equal share of its queues' limits, where its queues lack any.
+
+    `lasting`: the others have had the time to grow to theirs and could not, so the rest is shared too.
+    """
     me = connection.execute(select(_w.queues, _w.slots).where(_w.incarnation == incarnation)).first()
     if me is None:
         return 0
@@ -104,8 +107,14 @@ def missing_slots(connection: Connection, incarnation: str) -> int:
     for row in connection.execute(limits.where(queues.c.name.in_(json.loads(me.queues)))):
         slots = [worker.slots for worker in alive if row.name in json.loads(worker.queues)]
         if slots and sum(slots) < row.limit:
-            shares.append(-(-row.limit // len(slots)) - me.slots)  # the same whoever grows first; rounded up
+            shares.append(_share(row.limit, len(slots)) - me.slots)  # the same whoever grows first
+            if lasting:
+                shares.append(_share(row.limit - sum(slots), len(slots)))
     return max(shares)
+
+
+def _share(number: int, workers: int) -> int:
+    return -(-number // workers)  # rounded up
 
 
 def stopping(connection: Connection, incarnation: str) -> None:
@@ -157,7 +166,8 @@ def close_lost(
     if which is not None:
         guards.append(which)
     again = and_(_c.retry_on_worker_lost.is_(True), _c.attempt < _c.max_attempts, _c.deleted_at.is_(None))
-    rerun = move({_S.running: _S.pending}, *guards, again).returning(_c.id)
+    # run_at as after a retry, so that the claim knows since when the job waits
+    rerun = move({_S.running: _S.pending}, *guards, again, run_at=now()).returning(_c.id)
     error = _if_running(_c.error, f"WorkerLost: {reason}")
     close = move({_S.running: _S.failed, _S.canceling: _S.canceled}, *guards, error=error, claim_token=null())
     return _moved(connection, rerun, close.returning(_c.id))
@@ -213,7 +223,7 @@ def cancel_for_shutdown(connection: Connection, incarnation: str) -> list[JobId]
     """At the end of an embedded worker's patience: what still runs is canceled, or waits again if safe to rerun."""
     mine = _c.worker_incarnation == incarnation
     again = and_(mine, _c.retry_on_worker_lost.is_(True), _c.attempt < _c.max_attempts)
-    rerun = move({_S.running: _S.pending}, again).returning(_c.id)
+    rerun = move({_S.running: _S.pending}, again, run_at=now()).returning(_c.id)
     close = move(
         {_S.running: _S.canceled, _S.canceling: _S.canceled},
         mine,

@@ -20,7 +20,7 @@ from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Claim, OwnRun
 from celery_jobs.records.states import JobStatus
-from celery_jobs.tasks import process
+from celery_jobs.tasks import metrics, process
 
 LOOK_EVERY_SECONDS = 1.0
 _log = logging.getLogger("celery_jobs.active")
@@ -152,6 +152,7 @@ class ActiveRuns:
             job_id = strangers[token].job_id
             if here.store.write(workers.close_stranger, job_id, token or ""):
                 here.hints.changed(job_id)
+                metrics.closed(here.store, [job_id])
         self._strangers = set(strangers)
 
 

@@ -18,12 +18,13 @@ from celery_jobs.records.migrate import check
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
 from celery_jobs.records.workers import WorkerRow
-from celery_jobs.tasks import process
+from celery_jobs.tasks import metrics, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.force import ForcedEnds
+from celery_jobs.tasks.growth import LastingGrowth
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
@@ -49,6 +50,7 @@ class Agent:
         self.dispatcher = Dispatcher(self._store)
         self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings.worker_timeout_seconds)
         self._heartbeat: Heartbeat | None = None
+        self._growth = LastingGrowth(lambda: worker.consumer, settings.worker_timeout_seconds)
         self._children = Duty("children", self._look_at_children, CHILDREN_LOOK_SECONDS)
         self._missing: set[int] = set()
         self._forced_ends = ForcedEnds(self._store, here.incarnation, settings.cancel_grace_seconds)
@@ -68,6 +70,7 @@ class Agent:
         self._heartbeat.start()
         self._sweeper.start()
         self.dispatcher.start()
+        self._growth.start()
         if self._forks():
             self._children.start()
         wake_after_each_job(self._worker.pool, self.dispatcher)
@@ -87,6 +90,7 @@ class Agent:
         try:
             closed = self._store.write_for(2.0, workers.cancel_for_shutdown, self._here.incarnation)
             self._here.hints.changed(*closed)
+            metrics.closed(self._store, closed)
             self._everybody_looks()
         except Exception as error:
             _log.warning("the jobs that are cut off are left to the sweeper: %s", error)
@@ -103,6 +107,7 @@ class Agent:
             return
         if self._forks():
             self._children.stop()
+        self._growth.stop()
         self.dispatcher.stop()
         self._sweeper.stop()
         self._heartbeat.stop()
@@ -112,7 +117,7 @@ class Agent:
     def slots(self) -> int:
         """How many jobs this worker can run at once now."""
         pool = self._worker.pool
-        return int(getattr(pool, "limit", None) or getattr(pool, "num_processes", None) or 1)
+        return int(getattr(pool, "num_processes", None) or pool.limit or 1)  # on prefork, `limit` does not grow
 
     def _row(self) -> WorkerRow:
         return WorkerRow(
@@ -154,6 +159,7 @@ class Agent:
                 workers.close_lost_pids, self._here.incarnation, lost, "the process that ran the job ended unexpectedly"
             )
             self._here.hints.changed(*closed)
+            metrics.closed(self._store, closed)
             self.dispatcher.wake()
 
 

@@ -20,6 +20,7 @@ from celery.worker import state as worker_state
 
 from celery_jobs.records import admission, workers
 from celery_jobs.records.workers import WorkerRow
+from celery_jobs.tasks import metrics
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.dispatch import Dispatcher
@@ -129,7 +130,8 @@ class EmbeddedWorker:
     def _settle(self) -> None:
         for incarnation, pid in self._here.store.read(workers.ended_embedded, platform.node()):
             if pid == os.getpid() or not _is_alive(pid):
-                self._here.store.write(workers.bury, incarnation, known_dead=True)
+                closed = self._here.store.write(workers.bury, incarnation, known_dead=True)
+                metrics.closed(self._here.store, closed)
         self._here.store.write(admission.take_all_back)
 
     def _end_within(self, timeout_seconds: float) -> None:
@@ -151,6 +153,7 @@ class EmbeddedWorker:
         try:
             closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
             self._here.hints.changed(*closed)
+            metrics.closed(self._here.store, closed)
         except Exception as error:
             _log.warning("the jobs that are cut off are closed at the next start: %s", error)
         for run in active_runs.running():

@@ -9,22 +9,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from typing import Any, NoReturn, TypeGuard
 from uuid import uuid4
 
 from celery.exceptions import Ignore, Reject, Retry
+from kombu.utils.json import dumps
 
 from celery_jobs.records import adopt, runs
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId, job_id_of
-from celery_jobs.records.runs import Claim, Ending
+from celery_jobs.records.runs import Claim, Ended, Ending
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.text import clean
-from celery_jobs.tasks import context, process
+from celery_jobs.tasks import context, metrics, process
 from celery_jobs.tasks.active import Run, active_runs
 from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
-from celery_jobs.tasks.failures import error_line, traceback_text
+from celery_jobs.tasks.failures import error_for_celery, error_line, traceback_text
 from celery_jobs.tasks.progress import progress_writer
 from celery_jobs.tasks.results import ResultNotStorable, encode_result
 
@@ -40,18 +42,26 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     active_runs.add(run)  # before the claim: a cancel that comes right after it finds the run here
     try:
         run.claim = _claim(task, request, run)
+        began = time.monotonic()
         process.current().hints.changed(job_id)
         ending, value, error = _run(task, run, args, kwargs)
         if _is_being_ended(error, run):
             raise error  # the main process, or a sweeper, writes the record when this process is gone
         run.ending = True
         progress_writer.flush(run.claim)
-        status = _finish(run.claim, ending)
+        ended = _finish(run.claim, ending)
     finally:
         active_runs.remove(run)
-    if status is not None:
+    if ended is not None:
         process.current().hints.changed(job_id)
-    return _report(task, request, status, value, error)
+        _count(task, ended, time.monotonic() - began)
+    return _report(task, request, ended and ended.status, value, error)
+
+
+def _count(task: Any, ended: Ended, seconds: float) -> None:
+    metrics.ended(task.name, ended.status, seconds)
+    if ended.cancel_seconds is not None:
+        metrics.canceled(ended.cancel_mode, ended.cancel_seconds)
 
 
 def _is_being_ended(error: BaseException | None, run: Run) -> TypeGuard[SystemExit]:
@@ -80,7 +90,11 @@ def _claim(task: Any, request: Any, run: Run) -> Claim:
         coroutine=task.coroutine,
         patience_seconds=patience,
     )
-    return claim or _refused(task, request, run, attempt)
+    if claim is None:
+        _refused(task, request, run, attempt)
+    if claim.waited_seconds is not None:
+        metrics.claimed(claim.queue, claim.waited_seconds)
+    return claim
 
 
 def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
@@ -89,18 +103,15 @@ def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
         celery_id=request.id,
         task=task.name,
         queue=str((request.delivery_info or {}).get("routing_key") or task.queue or ""),
-        args=_as_json(request.args or []),
-        kwargs=_as_json(request.kwargs or {}),
+        # as the message spells them: sent again, a date is a date and bytes are bytes
+        args=dumps(request.args or []),
+        kwargs=dumps(request.kwargs or {}),
         retries=request.retries or 0,
         parent_id=request.parent_id,
         root_id=request.root_id,
         retry_on_worker_lost=task.rerun_when_lost,
         max_attempts=task.max_attempts,
     )
-
-
-def _as_json(value: Any) -> str:
-    return encode_result(value, max_bytes=1 << 30)
 
 
 def _refused(task: Any, request: Any, run: Run, attempt: int) -> NoReturn:
@@ -127,7 +138,7 @@ def _run(
     except (asyncio.CancelledError, context.JobCanceled) as error:
         if run.cancel_requested or run.lost:
             return Ending(JobStatus.canceled), None, error
-        return _failed(error), None, error  # canceled by itself, not by a request
+        return _failed(error)  # canceled by itself, not by a request
     except Retry as retry:
         return task.retry_ending(retry), None, retry
     except Ignore as error:
@@ -135,7 +146,7 @@ def _run(
     except Reject as error:
         return Ending(JobStatus.failed, error=error_line(error)), None, error
     except BaseException as error:
-        return _failed(error), None, error
+        return _failed(error)
     finally:
         context.leave(token)
 
@@ -165,11 +176,12 @@ def _completed(task: Any, value: Any) -> Ending:
     return Ending(JobStatus.completed, result=text, artifact_id=context.artifact_of(value))
 
 
-def _failed(error: BaseException) -> Ending:
-    return Ending(JobStatus.failed, error=error_line(error), error_traceback=traceback_text(error))
+def _failed(error: BaseException) -> tuple[Ending, None, BaseException]:
+    line, text = error_line(error), traceback_text(error)
+    return Ending(JobStatus.failed, error=line, error_traceback=text), None, error_for_celery(error, line, text)
 
 
-def _finish(claim: Claim, ending: Ending) -> JobStatus | None:
+def _finish(claim: Claim, ending: Ending) -> Ended | None:
     try:
         here = process.current()
     except process.ServiceEnded:

@@ -20,6 +20,7 @@ from celery_jobs.records.settings import Settings
 
 CHANNEL = "celery_jobs_changes"
 _MOST_WAITING = 10_000  # while the channel is away; what is dropped is found by the readers' own interval
+_PATIENCE_SECONDS = 0.01  # what is not urgent waits for the dispatch of the same submit, and gathers
 _MOST_IDS = 200  # a NOTIFY carries less than 8,000 bytes
 _log = logging.getLogger("celery_jobs.hints")
 
@@ -40,7 +41,7 @@ class Hints:
     def __init__(self, settings: Settings) -> None:
         self._make_wire = _wire_of(settings)
         self._callbacks: list[Callback] = []
-        self._outbox: queue.SimpleQueue[JobId | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[JobId, bool] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: dict[str, threading.Thread] = {}
         self._closed = threading.Event()
@@ -48,12 +49,19 @@ class Hints:
 
     def changed(self, *job_ids: JobId) -> None:
         """These jobs' records were written; call after the commit."""
-        if not job_ids:
-            return
-        self._tell(set(job_ids))
+        if job_ids:
+            self._tell(set(job_ids))
+            self._put(job_ids, urgent=True)
+
+    def appeared(self, job_id: JobId) -> None:
+        """This job was submitted, which nobody waits for but who follows all jobs; other processes hear it last."""
+        self._tell({job_id})
+        self._put((job_id,), urgent=False)
+
+    def _put(self, job_ids: Iterable[JobId], *, urgent: bool) -> None:
         if self._make_wire is not None:
             for job_id in job_ids if self._outbox.qsize() < _MOST_WAITING else ():
-                self._outbox.put(job_id)
+                self._outbox.put((job_id, urgent))
             self._thread("hints-send", self._send)
 
     def listen(self, callback: Callback) -> None:
@@ -84,12 +92,15 @@ class Hints:
     def _send(self) -> None:
         wire: _Wire | None = None
         while (first := self._outbox.get()) is not None:
-            ids = {first}
+            job_id, urgent = first
+            if not urgent:
+                self._closed.wait(_PATIENCE_SECONDS)
+            ids = {job_id}
             while len(ids) < _MOST_IDS and not self._outbox.empty():
                 following = self._outbox.get()
                 if following is None:
                     return
-                ids.add(following)
+                ids.add(following[0])
             try:
                 wire = wire or _made(self._make_wire)
                 wire.send(json.dumps(sorted(ids)))

@@ -37,7 +37,7 @@ class JobTask(Task):
     rerun_when_lost: bool = False
     max_attempts: int = 3
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # a task's own argument may be called `self`
         """Run as a job in a worker; a direct call in a program just calls the function."""
         request = self.request
         if request.called_directly:
@@ -107,7 +107,7 @@ class JobTask(Task):
 
     def reportable(self, value: Any) -> Any:
         """The value as Celery's result backend can store it."""
-        if value is None or isinstance(value, str | int | float | bool) or isinstance(self.backend, DisabledBackend):
+        if isinstance(self.backend, DisabledBackend):
             return value
         return decode_result(encode_result(value, max_bytes=1 << 30))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
+
+from kombu.utils.json import loads
 
 from celery_jobs.records.admission import Outgoing
 from celery_jobs.records.ids import JobId
@@ -68,8 +69,8 @@ class Publisher:
         self._open()
         app.send_task(
             job.task,
-            args=json.loads(job.args),
-            kwargs=json.loads(job.kwargs),
+            args=loads(job.args),
+            kwargs=loads(job.kwargs),
             task_id=job.celery_id,
             queue=job.queue,
             retries=job.retries,

@@ -6,39 +6,31 @@ It writes records and sends hints; running is the workers' business. Every metho
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import platform
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
-from celery_jobs.records import cancel, changes, queues, reads
+from celery_jobs.records import cancel, changes, queues, reads, retry
+from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import ShuttingDown, TaskNotFound
 from celery_jobs.records.ids import JobId
-from celery_jobs.records.migrate import check, upgrade
 from celery_jobs.records.queues import UNSET, Unset, check_limit
 from celery_jobs.records.record import JobFilter, JobRecord, JobResult, QueueView, StreamRow
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.states import CancelMode, CancelOutcome
-from celery_jobs.records.store import AsyncStore, Store
-from celery_jobs.records.submit import IdempotencyKey, NewJob, Submitted
-from celery_jobs.tasks import process
-from celery_jobs.tasks.celery import import_tasks, use_embedded_broker
-from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
-from celery_jobs.tasks.folder import FolderLock
+from celery_jobs.records.store import AsyncStore
+from celery_jobs.records.submit import NewJob, Submitted
+from celery_jobs.tasks import metrics
+from celery_jobs.tasks.census import Census, Numbers
+from celery_jobs.tasks.duties import Duties, begin
 from celery_jobs.tasks.health import Check, Health
-from celery_jobs.tasks.hints import Hints
-from celery_jobs.tasks.job import JobTask, registered
-from celery_jobs.tasks.nudge import Nudges
-from celery_jobs.tasks.process import Process
-from celery_jobs.tasks.submit import GroupSubmit
-from celery_jobs.tasks.sweep import Sweeper
-from celery_jobs.tasks.worker import served_queues
+from celery_jobs.tasks.job import JobTask
+from celery_jobs.tasks.submit import GroupSubmit, SubmitOptions
 
 DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
-_PAGE = 500
+_PAGE = 100  # of a whole list
+_LONGEST_REST_SECONDS = 0.02
+_NO_OPTIONS = SubmitOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +61,7 @@ class CeleryScheduler:
         default = DEFAULT_SHUTDOWN_TIMEOUT_SECONDS if shutdown_timeout is None else shutdown_timeout
         self.shutdown_timeout = default if configured is None else configured
         self._stopping = False
-        self._tasks: dict[str, JobTask] = {}
-        self._lock = FolderLock(self.settings.data_dir)
-        self._store: Store | None = None
-        self._worker: EmbeddedWorker | None = None
+        self._duties: Duties | None = None
 
     # --- life
 
@@ -81,119 +70,67 @@ class CeleryScheduler:
 
         SettingsError when it cannot: nothing is left half started.
         """
-        await asyncio.to_thread(self._open)
-        self._async = AsyncStore(self._opened)
+        self._duties = await asyncio.to_thread(begin, self.settings, self._max_concurrency, self.shutdown_timeout)
+        self._async = AsyncStore(self._duties.store)
         self._submits = GroupSubmit(self._async)
         self._health = Health(self._async, self.settings.embedded)
+        self._census = Census(self._async)
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """Take no new jobs, let those here finish for `timeout` seconds, cancel the rest, then close the database."""
         self.begin_shutdown()
-        if self._store is None:
+        duties = self._duties
+        if duties is None:
             return
-        await asyncio.to_thread(self._close_workers, self.shutdown_timeout if timeout is None else timeout)
+        await asyncio.to_thread(duties.stop, self.shutdown_timeout if timeout is None else timeout)
+        self._census.stop()
         await self._async.close()
-        await asyncio.to_thread(self._close_store)
+        await asyncio.to_thread(duties.close)
+        self._duties = None
 
     def begin_shutdown(self) -> None:
         """From now on submits raise ShuttingDown; safe in a signal handler."""
         self._stopping = True
 
     @property
-    def _opened(self) -> Store:
-        if self._store is None:
+    def _running(self) -> Duties:
+        if self._duties is None:
             raise RuntimeError("the scheduler is not started")
-        return self._store
-
-    def _open(self) -> None:
-        settings = self.settings
-        if settings.embedded:
-            use_embedded_broker()  # before any task is declared: a task takes its settings then
-        import_tasks(settings)
-        if settings.embedded:
-            self._lock.acquire(self.shutdown_timeout)
-        try:
-            if settings.embedded:
-                upgrade(settings)
-            store = Store(settings.database_url)
-            check(store)
-        except BaseException:
-            self._lock.release()
-            raise
-        self._tasks = registered()
-        self._start_duties(store)
-
-    def _start_duties(self, store: Store) -> None:
-        settings = self.settings
-        here = Process(settings, store, Hints(settings))
-        if settings.embedded:
-            here.worker = f"embedded@{platform.node()}"
-            here.incarnation = uuid4().hex
-        process.become(here)
-        self._here = here
-        self._store = store
-        served = served_queues(settings)
-        store.write(queues.ensure, served)
-        store.write(queues.set_start_limit, settings.default_queue, self._max_concurrency)
-        self._dispatcher = Dispatcher(store)
-        self._nudges = Nudges(settings.embedded)
-        self._sweeper = Sweeper(store, self._dispatcher, here.hints, settings.worker_timeout_seconds)
-        if settings.embedded:
-            slots = max(settings.concurrency or DEFAULT_SLOTS, self._max_concurrency or 0)
-            self._worker = EmbeddedWorker(here, self._dispatcher, served, slots)
-            self._worker.start()
-        self._dispatcher.start()
-        self._nudges.start()
-        self._sweeper.start()
-
-    def _close_workers(self, timeout_seconds: float) -> None:
-        self._dispatcher.stop()
-        if self._worker is not None:
-            self._worker.stop(timeout_seconds)
-            self._worker = None
-        self._nudges.stop()
-        self._sweeper.stop()
-
-    def _close_store(self) -> None:
-        self._here.hints.close()
-        process.become(None)
-        self._opened.close()
-        self._store = None
-        self._lock.release()
+        return self._duties
 
     # --- jobs
 
-    async def submit(
-        self,
-        task: str,
-        kwargs_json: bytes,
-        *,
-        priority: int | None = None,
-        tags: Sequence[str] = (),
-        submitted_by: str | None = None,
-        idempotency_key: str | None = None,
-        idempotency_scope: str = "",
-        fingerprint: bytes = b"",
-    ) -> Submitted:
+    async def submit(self, task: str, kwargs_json: bytes, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
         """Record a job; it is durable when this returns, and dispatch follows by itself.
 
         `kwargs_json` is a JSON object. TaskNotFound, ArgumentsInvalid, IdempotencyKeyReused, DatabaseUnavailable,
         ShuttingDown.
         """
-        if self._stopping:
-            raise ShuttingDown
-        declared = self._tasks.get(task)
+        self._refuse_when_stopping()
+        declared = self._running.tasks.get(task)
         if declared is None:
             raise TaskNotFound(task)
-        key = None
-        if idempotency_key is not None:
-            digest = hashlib.sha256(fingerprint).hexdigest()
-            key = IdempotencyKey(idempotency_scope, idempotency_key, digest, self.settings.idempotency_seconds)
-        job = replace(self._new_job(declared, kwargs_json), tags=tags, submitted_by=submitted_by, idempotency=key)
-        submitted = await self._submits.submit(job if priority is None else replace(job, priority=priority))
+        return await self._submit(self._new_job(declared, kwargs_json), options)
+
+    async def retry_job(self, job_id: JobId, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
+        """Record a new job with the task and the arguments of one that has ended; options that are given win over its.
+
+        JobNotFound, JobUnfinished, JobNotOurs, IdempotencyKeyReused, DatabaseUnavailable, ShuttingDown.
+        """
+        self._refuse_when_stopping()
+        return await self._submit(await self._async.read(retry.again, job_id), options)
+
+    async def _submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
+        submitted = await self._submits.submit(options.applied(job, self.settings.idempotency_seconds))
         if not submitted.replayed:
-            self._dispatcher.wake(job.queue)
+            self._running.dispatcher.wake(job.queue)
+            self._running.hints.appeared(submitted.job_id)
+            metrics.submitted(job.task, job.queue)
         return submitted
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise ShuttingDown
 
     def _new_job(self, declared: JobTask, kwargs_json: bytes) -> NewJob:
         return NewJob(
@@ -214,32 +151,50 @@ class CeleryScheduler:
         """The record and the result of a job; JobNotFound."""
         return await self._async.read(reads.result, job_id)
 
-    async def stream_records(self, chosen: JobFilter) -> AsyncIterator[Sequence[JobRecord]]:
-        """All records that match, newest first, in pages; no connection is held between two pages."""
-        below: int | None = None
+    async def stream_records(self, chosen: JobFilter, below: int | None = None) -> AsyncIterator[Sequence[JobRecord]]:
+        """All records that match, newest first, from `below` on; no connection is held between two of its pages."""
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             records, below = await self._async.read(reads.page, chosen, _PAGE, below)
             yield records
             if below is None:
                 return
+            # as long for all other calls of this loop as for the list
+            await asyncio.sleep(min(loop.time() - began, _LONGEST_REST_SECONDS))
+
+    async def page(
+        self, chosen: JobFilter, limit: int, below: int | None = None
+    ) -> tuple[Sequence[JobRecord], int | None]:
+        """The newest `limit` records that match, submitted before `below`; and where the next page begins, if any."""
+        found: list[JobRecord] = []
+        while True:
+            records, below = await self._async.read(reads.page, chosen, limit - len(found), below)
+            found += records
+            if below is None or len(found) == limit:
+                return found, below
 
     async def cancel_job(self, job_id: JobId, *, force: bool = False) -> tuple[CancelOutcome, JobRecord]:
         """Ask for cancellation; the answer says whether it is canceled, still ending, or came too late. JobNotFound."""
         answer = await self._async.write(cancel.cancel, job_id, force=force)
-        self._here.hints.changed(job_id)
+        self._running.hints.changed(job_id)
         if answer.outcome is CancelOutcome.requested:
-            self._nudges.look(answer.record.celery_id or job_id, answer.worker)
+            self._running.nudges.look(answer.record.celery_id or job_id, answer.worker)
         elif answer.outcome is CancelOutcome.canceled:
-            self._dispatcher.wake()
+            self._running.dispatcher.wake()
+        if answer.at_once:
+            metrics.canceled(metrics.AT_ONCE, 0.0)
         return answer.outcome, answer.record
 
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
         deleted = await self._async.write(cancel.delete_job, job_id)
-        self._here.hints.changed(job_id)
+        self._running.hints.changed(job_id)
         if deleted.executing:
-            self._nudges.look(job_id, deleted.worker)
-        self._dispatcher.wake()
+            self._running.nudges.look(job_id, deleted.worker)
+        if deleted.at_once:
+            metrics.canceled(metrics.AT_ONCE, 0.0)
+        self._running.dispatcher.wake()
 
     # --- queues, tasks, health
 
@@ -256,9 +211,9 @@ class CeleryScheduler:
     ) -> QueueView:
         """Set a queue's limit or pause; QueueNotFound, InvalidLimit. Never interrupts a running job."""
         view = await self._async.write(queues.change, name, max_concurrency, paused)
-        self._dispatcher.wake()
+        self._running.dispatcher.wake()
         if view.max_concurrency is not None:
-            self._nudges.grow()
+            self._running.nudges.grow()
         return view
 
     def tasks(self) -> list[TaskView]:
@@ -266,12 +221,16 @@ class CeleryScheduler:
         default = self.settings.default_queue
         return [
             TaskView(name, task.queue or default, task.arguments.schema, task.coroutine, task.cancel_mode)
-            for name, task in self._tasks.items()
+            for name, task in self._running.tasks.items()
         ]
 
     async def ready(self) -> bool:
         """True when the database answers; nothing else is looked at."""
         return (await self._health.database())[0].ok
+
+    async def numbers(self) -> Numbers | None:
+        """The jobs by queue and status, and the live workers; bounded to about a second, None when it cannot tell."""
+        return await self._census.look()
 
     async def health(self) -> dict[str, Check]:
         """The checks database, broker and workers; bounded to about a second, never raises."""
@@ -289,6 +248,14 @@ class CeleryScheduler:
             return [], await self._async.read(changes.mark_now)
         return await self._async.read(changes.changed_since, mark, ids)
 
+    async def everything_seen(self) -> Mark:
+        """The mark of a look at all jobs now."""
+        return await self._async.read(changes.everything_seen)
+
+    async def everything_since(self, mark: Mark, after: tuple[int, int] | None, until: int | None, most: int) -> Look:
+        """The rows of all jobs written since a look with this mark, in order; `after` and `until` bound them."""
+        return await self._async.read(changes.everything_since, mark, after, until, most)
+
     def on_hint(self, callback: Callable[[set[JobId]], None]) -> None:
         """Call back with the ids that changed, from any thread; a hint may be lost."""
-        self._here.hints.listen(callback)
+        self._running.hints.listen(callback)

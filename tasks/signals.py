@@ -10,10 +10,11 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import bootsteps, signals
 
 from celery_jobs.records import workers
+from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.ids import job_id_of
 from celery_jobs.records.runs import undispatch
 from celery_jobs.records.settings import load_settings
-from celery_jobs.tasks import process
+from celery_jobs.tasks import exporter, metrics, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
@@ -35,7 +36,10 @@ class JobsStep(bootsteps.StartStopStep):
         # the default action of this signal would end a child that has not installed its handler yet
         if _in_main_thread():
             signal.signal(LOOK_SIGNAL, lambda *_: None)
-        worker.celery_jobs_agent = self.agent = Agent(worker, load_settings())
+        try:
+            worker.celery_jobs_agent = self.agent = Agent(worker, load_settings())
+        except (SettingsError, DatabaseUnavailable) as error:
+            raise SystemExit(str(error)) from None  # in plain words, as `celery-jobs worker` says it
 
     def start(self, parent: Any) -> None:
         """The pool is up."""
@@ -66,6 +70,7 @@ def worker_ended(sender: Any = None, **_: Any) -> None:
 def child_started(**_: Any) -> None:
     """A pool process begins: connections and threads of its own."""
     process.become_child()
+    exporter.become_child()
     active_runs.forget()
     signal.signal(LOOK_SIGNAL, lambda *_: active_runs.look_now())
 
@@ -79,6 +84,7 @@ def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None,
     if isinstance(exception, TimeLimitExceeded):
         if here.store.write(workers.close_run, job_id, here.incarnation, error_line(exception)):
             here.hints.changed(job_id)
+            metrics.closed(here.store, [job_id])
     elif isinstance(exception, WorkerLostError):
         # where the child ended before its claim, the job waits again; a claimed run is closed by the look at the
         # children, which knows that its process is gone

@@ -6,14 +6,50 @@ While one commit runs, what arrives gathers; the next commit takes it all. Each 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from celery_jobs.records import submit
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.store import ANSWER_WITHIN_SECONDS, AsyncStore
-from celery_jobs.records.submit import NewJob, Submitted
+from celery_jobs.records.submit import IdempotencyKey, NewJob, Submitted
 
 _MOST_PER_COMMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """What a caller says about a job besides its arguments; None leaves what the task says.
+
+    `fingerprint` tells two requests with one `idempotency_key` apart; the key counts within its `idempotency_scope`.
+    """
+
+    priority: int | None = None
+    tags: Sequence[str] | None = None
+    run_at: datetime | None = None
+    expires_in_seconds: float | None = None
+    submitted_by: str | None = None
+    idempotency_key: str | None = None
+    idempotency_scope: str = ""
+    fingerprint: bytes = b""
+
+    def applied(self, job: NewJob, keep_seconds: float) -> NewJob:
+        """The job with these options; its key is remembered for `keep_seconds`."""
+        key = None
+        if self.idempotency_key is not None:
+            digest = hashlib.sha256(self.fingerprint).hexdigest()
+            key = IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
+        return replace(
+            job,
+            priority=job.priority if self.priority is None else self.priority,
+            tags=job.tags if self.tags is None else self.tags,
+            run_at=self.run_at,
+            expires_in_seconds=self.expires_in_seconds,
+            submitted_by=self.submitted_by,
+            idempotency=key,
+        )
 
 
 class GroupSubmit:

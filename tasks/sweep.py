@@ -12,6 +12,7 @@ import time
 from celery_jobs.records import admission, cancel, queues, submit, workers
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.store import Store
+from celery_jobs.tasks import metrics
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.hints import Hints
@@ -89,6 +90,7 @@ class Sweeper:
         if closed:
             _log.warning("ended %d jobs whose workers are gone", len(closed))
             self._hints.changed(*closed)
+            metrics.closed(self._store, closed)
             self._dispatcher.wake()
 
     def _send_again(self) -> None:

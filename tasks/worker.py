@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
@@ -14,6 +16,9 @@ from celery_jobs.records.store import Store
 
 PoolName = Literal["prefork", "threads"]
 
+MOST_THREADS = 1_000
+MOST_PROCESSES_PER_CORE = 4
+
 
 def run_worker(
     settings: Settings,
@@ -21,12 +26,26 @@ def run_worker(
     pool: PoolName = "prefork",
     queues: Sequence[str] | None = None,
     name: str | None = None,
+    metrics_folder: Path | None = None,
 ) -> int:
-    """Run a worker until it is told to stop; its exit code. SettingsError when it cannot start."""
+    """Run a worker until it is told to stop; its exit code. SettingsError when it cannot start.
+
+    `metrics_folder`: where it counts for another process that serves the numbers, unless it has a port of its own.
+    """
     if settings.embedded:
         raise SettingsError(
             "A worker needs a broker: set CELERY_BROKER_URL (redis://… or amqp://…), or run `celery-jobs up`"
         )
+    from celery_jobs.tasks import exporter
+
+    slots = concurrency or settings.concurrency
+    if slots is None and settings.max_pool is not None:
+        slots = min(settings.max_pool, os.cpu_count() or 1)
+    with exporter.counting(settings, metrics_folder):
+        return _run(settings, slots, pool, queues, name)
+
+
+def _run(settings: Settings, slots: int | None, pool: PoolName, queues: Sequence[str] | None, name: str | None) -> int:
     from celery_jobs.records.migrate import check
     from celery_jobs.tasks.celery import app, import_tasks
 
@@ -40,14 +59,22 @@ def run_worker(
     arguments += ["--pool", pool]
     arguments += ["--queues", ",".join(queues or served_queues(settings))]
     arguments += ["--without-gossip", "--without-mingle"]
-    slots = concurrency or settings.concurrency
     if slots is not None:
         arguments += ["--concurrency", str(slots)]
     try:
         app.worker_main(arguments)
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(f"celery-jobs: {end.code}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def most_slots(settings: Settings, pool: PoolName) -> int:
+    """How far a pool of this kind grows to the limits of its queues (contract, section 5)."""
+    if settings.max_pool is not None:
+        return settings.max_pool
+    return MOST_THREADS if pool == "threads" else MOST_PROCESSES_PER_CORE * (os.cpu_count() or 1)
 
 
 def served_queues(settings: Settings) -> list[str]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from celery_jobs.api.deps import HealthDep, HubDep, PollInterval
+from celery_jobs.api.schemas.answers import HEALTH_STREAM, UNHEALTHY
 from celery_jobs.api.schemas.health import HealthView, ProbeView, State
 from celery_jobs.api.schemas.problem import problems
 from celery_jobs.api.stream.health import HealthFrames
-from celery_jobs.api.stream.response import EVENT_STREAM, EventStream
+from celery_jobs.api.stream.response import EventStream
 from celery_jobs.records.errors import DatabaseUnavailable, ShuttingDown
 
 router = APIRouter()
-_UNHEALTHY: dict[int | str, dict[str, Any]] = {503: {"model": HealthView, "description": "The database is down"}}
 
 
-@router.get("/health", response_model=HealthView, responses=_UNHEALTHY)
-async def health(watch: HealthDep) -> Response:
+@router.get("/health", response_model=HealthView, responses=UNHEALTHY)
+async def get_health(watch: HealthDep) -> Response:
     """The state of the service and of what it needs; degraded still answers 200."""
     view = await watch.look()
     unhealthy = view.status is State.unhealthy
@@ -31,20 +29,22 @@ async def health(watch: HealthDep) -> Response:
     )
 
 
-@router.get("/health/$stream", response_class=Response, responses=EVENT_STREAM | problems())
+@router.get("/health/$stream", response_class=Response, responses=HEALTH_STREAM | problems(422))
 async def stream_health(watch: HealthDep, hub: HubDep, poll_interval: PollInterval = 1.0) -> Response:
     """The health at once and after each interval."""
+    if hub.closing.is_set():
+        raise ShuttingDown
     return EventStream(HealthFrames(watch, poll_interval, hub.closing))
 
 
 @router.get("/livez")
-async def livez() -> ProbeView:
+async def get_livez() -> ProbeView:
     """The process answers; nothing else is looked at."""
     return ProbeView(status="alive")
 
 
 @router.get("/readyz", responses=problems())
-async def readyz(request: Request, hub: HubDep) -> ProbeView:
+async def get_readyz(request: Request, hub: HubDep) -> ProbeView:
     """The database can be reached and the service is not stopping."""
     if hub.closing.is_set():
         raise ShuttingDown

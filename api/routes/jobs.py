@@ -1,47 +1,76 @@
-"""Jobs: list, look, follow, cancel, delete."""
+"""Jobs: list, look, follow, cancel, retry, delete."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Final
 
-import pydantic_core
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from celery_jobs.api.deps import HubDep, JobIdDep, LastEventId, MayCancel, MayRead, PollInterval, SchedulerDep
-from celery_jobs.api.schemas.jobs import JobList, ListQuery, ResultView
+from celery_jobs.api.deps import (
+    AllJobsDep,
+    HubDep,
+    JobIdDep,
+    LastEventId,
+    MayCancel,
+    MayRead,
+    PollInterval,
+    RowsDep,
+    SchedulerDep,
+)
+from celery_jobs.api.paging import next_link, place
+from celery_jobs.api.prefer import PreferDep
+from celery_jobs.api.results import JSON, record_response, result_response
+from celery_jobs.api.schemas.answers import JOB_STREAM, JOBS_STREAM, PAGED, SUBMITTED, WAITED
+from celery_jobs.api.schemas.jobs import Accepted, FollowQuery, JobList, ListQuery, ResultView
 from celery_jobs.api.schemas.problem import problems
-from celery_jobs.api.stream.response import EVENT_STREAM, open_job_stream
+from celery_jobs.api.stream.follower import open_all_jobs_stream
+from celery_jobs.api.stream.response import open_job_stream
+from celery_jobs.api.stream.wait import WaitedDep, wait_for_end
+from celery_jobs.api.submission import SubmissionDep, documented
 from celery_jobs.records.errors import JobFinished
-from celery_jobs.records.record import JobRecord, JobResult
+from celery_jobs.records.record import JobRecord
 from celery_jobs.records.states import CancelOutcome
 
 router = APIRouter()
 
-_JSON: Final = "application/json"
 _NOT_LISTED: Final = {"error_traceback"}
-_STREAM = EVENT_STREAM | {204: {"description": "The job has ended and Last-Event-ID names its last event"}}
 
 
-@router.get("", response_model=JobList, responses=problems(), dependencies=[MayRead])
-async def list_jobs(scheduler: SchedulerDep, query: Annotated[ListQuery, Query()]) -> Response:
-    """All jobs that fit, newest first, without results and tracebacks."""
-    batches = scheduler.stream_records(query.chosen())
+@router.get("", response_model=JobList, responses=PAGED | problems(422), dependencies=[MayRead])
+async def list_jobs(request: Request, scheduler: SchedulerDep, query: Annotated[ListQuery, Query()]) -> Response:
+    """The jobs that fit, newest first, without results and tracebacks: a page with `limit`, otherwise all of them."""
+    chosen, below = query.chosen(), place(query.cursor)
+    if query.limit is not None:
+        records, following = await scheduler.page(chosen, query.limit, below)
+        return Response(b"[%s]" % _listed(records), headers=next_link(request, following), media_type=JSON)
+    batches = scheduler.stream_records(chosen, below)
     first = await anext(batches, ())  # an outage shows before the answer begins
-    return StreamingResponse(_array(first, batches), media_type=_JSON)
+    return StreamingResponse(_array(first, batches), media_type=JSON)
 
 
-@router.get("/$schema", responses=problems(), dependencies=[MayRead])
-async def list_schema() -> dict[str, Any]:
+@router.get("/$schema", dependencies=[MayRead])
+async def get_jobs_schema() -> dict[str, Any]:
     """The JSON schema of the list."""
     return JobList.model_json_schema()
 
 
-@router.get("/{job_id}", response_model=JobRecord, responses=problems(400, 404), dependencies=[MayRead])
-async def get_job(job_id: JobIdDep, scheduler: SchedulerDep) -> Response:
-    """The record of a job."""
-    return _record_response(await scheduler.record(job_id))
+@router.get("/$stream", response_class=Response, responses=JOBS_STREAM | problems(422), dependencies=[MayRead])
+async def stream_jobs(
+    all_jobs: AllJobsDep, query: Annotated[FollowQuery, Query()], last_event_id: LastEventId = None
+) -> Response:
+    """Follow all jobs that fit: each change from now on, or since `Last-Event-ID`."""
+    return await open_all_jobs_stream(all_jobs, query.chosen(), query.poll_interval, last_event_id)
+
+
+@router.get("/{job_id}", response_model=JobRecord, responses=WAITED | problems(400, 404), dependencies=[MayRead])
+async def get_job(request: Request, job_id: JobIdDep, scheduler: SchedulerDep, prefer: PreferDep) -> Response:
+    """The record of a job; with `Prefer: wait=N` once the job has ended, or as it is after N seconds."""
+    if prefer.wait_seconds is None:
+        return record_response(await scheduler.record(job_id))
+    record = await wait_for_end(request, job_id, prefer.wait_seconds)
+    return record_response(record, headers=prefer.applied(waited=True))
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(400, 404), dependencies=[MayCancel])
@@ -51,31 +80,33 @@ async def delete_job(job_id: JobIdDep, scheduler: SchedulerDep) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/{job_id}/$result", response_model=ResultView, responses=problems(400, 404), dependencies=[MayRead])
-async def get_result(job_id: JobIdDep, scheduler: SchedulerDep) -> Response:
+@router.get(
+    "/{job_id}/$result", response_model=ResultView, responses=WAITED | problems(400, 404), dependencies=[MayRead]
+)
+async def get_job_result(job_id: JobIdDep, scheduler: SchedulerDep, waited: WaitedDep) -> Response:
     """What came of a job."""
-    return result_response(await scheduler.result(job_id))
+    return result_response(await scheduler.result(job_id), waited)
 
 
 @router.get(
-    "/{job_id}/$stream", response_class=Response, responses=_STREAM | problems(400, 404), dependencies=[MayRead]
+    "/{job_id}/$stream", response_class=Response, responses=JOB_STREAM | problems(400, 404, 422), dependencies=[MayRead]
 )
 async def stream_job(
     job_id: JobIdDep,
-    scheduler: SchedulerDep,
+    rows: RowsDep,
     hub: HubDep,
     poll_interval: PollInterval = 0.5,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follow a job: its state now, then each change until its end."""
-    return await open_job_stream(hub, scheduler, job_id, poll_interval, last_event_id)
+    return await open_job_stream(hub, rows, job_id, poll_interval, last_event_id)
 
 
 @router.post(
     "/{job_id}/$cancel",
     status_code=202,
     response_model=JobRecord,
-    responses=problems(400, 404, 409),
+    responses=problems(400, 404, 409, 422),
     dependencies=[MayCancel],
 )
 async def cancel_job(
@@ -87,21 +118,19 @@ async def cancel_job(
     outcome, record = await scheduler.cancel_job(job_id, force=force)
     if outcome is CancelOutcome.too_late:
         raise JobFinished(job_id, record.status)
-    return _record_response(record, 202)
+    return record_response(record, 202)
 
 
-def result_response(found: JobResult) -> Response:
-    """The result's JSON text as it was stored, inside what else is known of the job."""
-    record = found.record
-    times = {"submitted_at": record.submitted_at, "started_at": record.started_at, "finished_at": record.finished_at}
-    head = pydantic_core.to_json({"job_id": str(record.id), "status": record.status, **times})
-    result = (found.result_json or "null").encode()
-    body = b'%s,"result":%s,"error":%s}' % (head[:-1], result, pydantic_core.to_json(record.error))
-    return Response(body, media_type=_JSON)
-
-
-def _record_response(record: JobRecord, status: int = 200) -> Response:
-    return Response(record.model_dump_json(), status, media_type=_JSON)
+@router.post(
+    "/{job_id}/$retry",
+    status_code=202,
+    response_model=Accepted,
+    responses=SUBMITTED | problems(400, 404, 409, 422),
+    openapi_extra=documented(None),
+)
+async def retry_job(job_id: JobIdDep, submission: SubmissionDep) -> Response:
+    """Submit a job that has ended once more, as a new job; options that are given win over those that it had."""
+    return await submission.retry(job_id)
 
 
 async def _array(first: Sequence[JobRecord], batches: AsyncIterator[Sequence[JobRecord]]) -> AsyncIterator[bytes]:

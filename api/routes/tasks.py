@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from celery_jobs.api.body import ANY_OBJECT, keyword_arguments
-from celery_jobs.api.deps import MayRead, SchedulerDep
+from celery_jobs.api.deps import MayRead, SchedulerDep, TaskName
+from celery_jobs.api.schemas.answers import SUBMITTED
 from celery_jobs.api.schemas.jobs import Accepted
 from celery_jobs.api.schemas.problem import problems
 from celery_jobs.api.submission import SubmissionDep, SubmitRoute, documented
@@ -20,15 +21,19 @@ Arguments = Annotated[bytes, Depends(keyword_arguments)]
 _DOCUMENTED = documented(ANY_OBJECT)
 
 
-@router.get("", responses=problems(), dependencies=[MayRead])
+@router.get("", dependencies=[MayRead])
 async def list_tasks(scheduler: SchedulerDep) -> list[TaskView]:
     """Every task that may be submitted, with the schema of its arguments."""
     return scheduler.tasks()
 
 
 @submits.post(
-    "/{name}", status_code=202, response_model=Accepted, responses=problems(404, 413), openapi_extra=_DOCUMENTED
+    "/{name}",
+    status_code=202,
+    response_model=Accepted,
+    responses=SUBMITTED | problems(404, 422),
+    openapi_extra=_DOCUMENTED,
 )
-async def submit_task(name: str, arguments: Arguments, submission: SubmissionDep) -> Response:
+async def submit_task(name: TaskName, arguments: Arguments, submission: SubmissionDep) -> Response:
     """Submit a task; the body holds its keyword arguments."""
     return await submission.accept(name, arguments)

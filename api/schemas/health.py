@@ -19,7 +19,7 @@ class CheckView(BaseModel):
     """One thing that the service needs."""
 
     state: State
-    message: str | None = None
+    message: str | None
 
 
 class HealthView(BaseModel):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _whole(value: Any) -> Any:
+    """To JSON, 5.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class QueueChange(BaseModel):
     """A change of a queue; what is left out stays as it is."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
 
-    max_concurrency: int | None = Field(
+    max_concurrency: Annotated[int | None, BeforeValidator(_whole)] = Field(
         default=None, ge=1, le=2**31 - 1, description="How many jobs may run at once, over all workers; null: no limit."
     )
     paused: bool = Field(default=False, description="A paused queue starts no job.")

@@ -107,8 +107,9 @@ class Feed:
             self._looked = now
             await self._read_changes(watched, hinted | self._hub.take_fresh())
         elif hinted:
+            # hints that come meanwhile share the next read; the pause leaves the loop to others when there are many
             await self._read(hinted)
-            await asyncio.sleep(HINTS_GATHER_SECONDS)
+            await asyncio.sleep(min(self._loop.time() - now, HINTS_GATHER_SECONDS))
 
     async def _read_everything(self, watched: set[JobId]) -> None:
         # the mark comes first: what is written after it and before the read is seen twice, never missed

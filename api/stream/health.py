@@ -13,6 +13,8 @@ from celery_jobs.api.stream.response import SILENCE_SECONDS
 class HealthFrames:
     """The service's health at once and after each interval, until the client leaves or the service stops."""
 
+    over = False  # it has no end of its own
+
     def __init__(self, watch: HealthWatch, poll_interval: float, closing: asyncio.Event) -> None:
         self._watch = watch
         self._poll_interval = poll_interval

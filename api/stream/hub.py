@@ -97,10 +97,15 @@ class Hub:
         self._intervals: Counter[float] = Counter()
         self._fresh: set[JobId] = set()
         self._on_change: Callable[[], None] = _nothing
+        self._on_close: list[Callable[[], None]] = []
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call back whenever a watcher came."""
         self._on_change = callback
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back when every open stream must end."""
+        self._on_close.append(callback)
 
     def subscribe(self, job_id: JobId, poll_interval: float) -> Subscription:
         """Watch a job; do it before reading its row, so that no change in between is lost. ShuttingDown after close."""
@@ -162,6 +167,8 @@ class Hub:
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.stop()
+        for callback in self._on_close:
+            callback()
 
 
 def _nothing() -> None:

@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from celery_jobs.api.stream.feed import RowSource
-from celery_jobs.api.stream.frame import KEEP_ALIVE, Event, Rank, events_after, gone, is_over, opening
+from celery_jobs.api.stream.frame import KEEP_ALIVE, Event, Key, Rank, events_after, gone, is_over, opening
 from celery_jobs.api.stream.hub import Hub, News, Subscription
+from celery_jobs.api.stream.shared import Rows
 from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import StreamRow
@@ -32,6 +32,8 @@ _HEADERS: Final = [
 
 class Frames(Protocol):
     """Where the bytes of a stream come from."""
+
+    over: bool  # what was given last was the end, which then goes out as one write
 
     def frames(self) -> AsyncIterator[bytes]:
         """The frames, each whole; ends when the stream is over."""
@@ -57,9 +59,12 @@ class EventStream(Response):
         listener = asyncio.create_task(self._close_when_client_leaves(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            more = True
             async for chunk in self._source.frames():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                more = not self._source.over
+                await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            if more:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
             pass
         finally:
@@ -79,12 +84,12 @@ class JobFrames:
     def __init__(self, subscription: Subscription, row: StreamRow, last_event_id: str | None) -> None:
         self._subscription = subscription
         self._position, self._missed = opening(row, last_event_id)
-        self._over = self._position.rank >= Rank.ended
+        self.over = self._position.rank >= Rank.ended
 
     async def frames(self) -> AsyncIterator[bytes]:
         """What was missed, then each change; a comment at once when nothing was, so that the headers go out."""
         yield b"".join(event.frame for event in self._missed) or KEEP_ALIVE
-        while not self._over:
+        while not self.over:
             news = await self._subscription.next(SILENCE_SECONDS)
             if news is News.closed:
                 return
@@ -99,16 +104,31 @@ class JobFrames:
         self._subscription.close()
 
     def _events(self, news: StreamRow | News) -> list[Event]:
-        events = events_after(news, self._position) if isinstance(news, StreamRow) else [gone(self._position)]
+        events = _rendered(news, self._position) if isinstance(news, StreamRow) else [gone(self._position)]
         if events:
             self._position = events[-1].key
-            self._over = events[-1].last
+            self.over = events[-1].last
         return events
+
+
+_MOST_RENDERED: Final = 256
+_kept: dict[tuple[JobId, int, Key], list[Event]] = {}
+
+
+def _rendered(row: StreamRow, position: Key) -> list[Event]:
+    """The events after `position`; written once for all who watch a job and stand at the same place."""
+    key = row.id, row.version, position
+    events = _kept.get(key)
+    if events is None:
+        if len(_kept) >= _MOST_RENDERED:
+            _kept.clear()
+        events = _kept[key] = events_after(row, position)
+    return events
 
 
 async def open_job_stream(
     hub: Hub,
-    source: RowSource,
+    source: Rows,
     job_id: JobId,
     poll_interval: float,
     last_event_id: str | None,

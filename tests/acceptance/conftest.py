@@ -16,14 +16,14 @@ from tests.support.postgres import PostgresServer
 from tests.support.processes import Process, Processes
 from tests.support.redis import RedisServer
 from tests.support.service import Service
-from tests.support.stack import KINDS, Kind, Stack, migrate
+from tests.support.stack import KINDS, MODULES, Kind, Stack, migrate
 
 SHARED_SLOTS = 4
 
 
 def environment(kind: Kind, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """What makes a service one of this kind; servers start only where they are needed."""
-    env = {"JOBS_IMPORTS": "sample", "SAMPLE_FOLDER": str(folder), "JOBS_DATA_DIR": str(folder / "data")}
+    env = {"JOBS_IMPORTS": ",".join(MODULES), "SAMPLE_FOLDER": str(folder), "JOBS_DATA_DIR": str(folder / "data")}
     if not kind.embedded:
         env["CELERY_BROKER_URL"] = request.getfixturevalue("redis_server").new_database()
         if kind.database == "postgresql":

@@ -144,9 +144,13 @@ def test_sigterm_ends_open_streams_and_the_process_within_five_seconds(new_stack
     assert stack.process.returncode in (0, -15, 143)
 
 
-def raw_stream(url: str, path: str) -> socket.socket:
+def raw_stream(url: str, path: str, receive_bytes: int | None = None) -> socket.socket:
     where = urlsplit(url)
-    connection = socket.create_connection((where.hostname or "", where.port or 0), timeout=15)
+    connection = socket.socket()
+    connection.settimeout(15)
+    if receive_bytes is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.connect((where.hostname or "", where.port or 0))
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nAccept: text/event-stream\r\n\r\n".encode())
     return connection
 

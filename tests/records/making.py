@@ -82,7 +82,8 @@ def started(face: Face, **fields: Any) -> Made:
 
 def finish(face: Face, job: Made, status: JobStatus = JobStatus.completed, **fields: Any) -> JobStatus | None:
     """The end of its run."""
-    return runs.finish(face.store, job.held, Ending(status, **fields), 0.0)
+    ended = runs.finish(face.store, job.held, Ending(status, **fields), 0.0)
+    return ended and ended.status
 
 
 def in_state(face: Face, status: JobStatus, **fields: Any) -> Made:

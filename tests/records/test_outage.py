@@ -15,7 +15,7 @@ from celery_jobs.records import reads, runs
 from celery_jobs.records.errors import DatabaseUnavailable, JobNotFound
 from celery_jobs.records.ids import new_job_id
 from celery_jobs.records.record import JobFilter
-from celery_jobs.records.runs import Claim, Ending
+from celery_jobs.records.runs import Claim, Ended, Ending
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.store import Store
 from celery_jobs.records.submit import NewJob, Submitted, insert_batch
@@ -134,7 +134,7 @@ def test_a_frozen_server_is_waited_for_by_a_worker(server: PostgresServer, face:
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(runs.finish, face.store, job.held, Ending(JobStatus.completed), 60.0)
         server.resume()
-        assert ending.result(60) is JobStatus.completed
+        assert ending.result(60) == Ended(JobStatus.completed)
     assert record(face, job.id).status is JobStatus.completed
 
 
@@ -170,7 +170,7 @@ def test_an_end_whose_commit_was_not_answered_is_written_once(
 ):
     job = started(face)
     lost = AnswerLost(face.store, monkeypatch)
-    assert runs.finish(face.store, job.held, Ending(status), 30.0) is status
+    assert runs.finish(face.store, job.held, Ending(status), 30.0) == Ended(status)
     assert lost.lost == 1
     assert row(face, job.id).version == 2
 

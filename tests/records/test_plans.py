@@ -14,6 +14,11 @@ from celery_jobs.records.record import JobFilter
 from tests.records.faces import Face
 from tests.records.making import made, started
 
+
+def all_changes(face: Face, mark: changes.Mark) -> object:
+    return face.store.read(changes.everything_since, mark, None, None, 10)
+
+
 HOT: list[tuple[str, Callable[[Face], object], str]] = [
     ("admit", lambda face: face.store.write(admission.admit, "jobs"), "ix_jobs_waiting"),
     ("count", lambda face: face.store.write(admission.admit, "jobs"), "ix_jobs_active"),
@@ -22,6 +27,8 @@ HOT: list[tuple[str, Callable[[Face], object], str]] = [
     ("purge", lambda face: face.store.write(cancel.purge_deleted, 1.0, 1.0), "ix_jobs_deleted"),
     ("own runs", lambda face: runs.own_runs(face.store, "x"), "ix_jobs_"),
     ("changes", lambda face: face.store.read(changes.changed_since, 5, [new_job_id()]), "_jobs_"),
+    ("all changes", lambda face: all_changes(face, changes.Mark(5)), "ix_jobs_change"),
+    ("all changes and late ones", lambda face: all_changes(face, changes.Mark(5, (3, 4))), "ix_jobs_change"),
     ("record", lambda face: face.store.read(reads.stream_rows, [new_job_id()]), "_jobs_"),
     ("page", lambda face: face.store.read(reads.page, JobFilter(), 10, 10_000), "pk_jobs|PRIMARY KEY"),
 ]

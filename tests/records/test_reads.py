@@ -43,12 +43,39 @@ def test_pages_cover_all_jobs_newest_first_while_others_are_submitted(store: Fac
     assert seen == ids[::-1]
 
 
-def test_a_full_last_page_is_followed_by_an_empty_one(store: Face):
-    for _ in range(3):
-        submit(store)
-    _, following = store.read(reads.page, JobFilter(), 3, None)
-    assert following is not None
-    assert store.read(reads.page, JobFilter(), 3, following) == ([], None)
+def test_a_full_last_page_says_that_it_is_the_last(store: Face):
+    ids = [submit(store) for _ in range(3)]
+    found, following = store.read(reads.page, JobFilter(), 3, None)
+    assert ([str(each.id) for each in found], following) == (ids[::-1], None)
+    found, following = store.read(reads.page, JobFilter(), 2, None)
+    assert [str(each.id) for each in found] == ids[:0:-1]
+    assert [str(each.id) for each in store.read(reads.page, JobFilter(), 2, following)[0]] == [ids[0]]
+
+
+def test_a_filter_looks_at_a_bounded_part_of_the_table_and_says_where_to_go_on(store: Face):
+    wanted = [submit(store, task="rare"), *(submit(store) for _ in range(6)), submit(store, task="rare")]
+    chosen, seen, looks = JobFilter(task="rare"), list[str](), 0
+    following: int | None = None
+    while looks == 0 or following is not None:
+        found, following = store.read(reads.page, chosen, 5, following, window=3)
+        seen += [str(each.id) for each in found]
+        looks += 1
+        assert looks < 10
+    assert seen == [wanted[-1], wanted[0]]
+    assert looks > 1  # the window was too small for one look
+
+
+def test_a_page_of_a_filter_is_no_longer_than_asked_and_leaves_out_nothing(store: Face):
+    wanted = [submit(store, tags=["a"] if number % 2 else []) for number in range(12)][1::2]
+    seen: list[str] = []
+    following: int | None = None
+    while True:
+        found, following = store.read(reads.page, JobFilter(tags=("a",)), 2, following, window=5)
+        assert len(found) <= 2
+        seen += [str(each.id) for each in found]
+        if following is None:
+            break
+    assert seen == wanted[::-1]
 
 
 @pytest.mark.parametrize("status", list(JobStatus))
@@ -69,9 +96,11 @@ def test_lists_filter_by_a_whole_tag_whatever_its_characters(store: Face):
     ids = {tag: submit(store, tags=["common", tag]) for tag in odd}
     submit(store)
     for tag, job_id in ids.items():
-        assert listed(store, tag=tag) == [job_id], tag
-    assert listed(store, tag="common") == list(ids.values())[::-1]
-    assert listed(store, tag="comm") == listed(store, tag="Common") == []
+        assert listed(store, tags=(tag,)) == [job_id], tag
+    assert listed(store, tags=("common",)) == list(ids.values())[::-1]
+    assert listed(store, tags=("common", "ü")) == listed(store, tags=("ü", "common")) == [ids["ü"]]
+    assert listed(store, tags=("ü", "[]")) == []
+    assert listed(store, tags=("comm",)) == listed(store, tags=("Common",)) == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +109,7 @@ def test_lists_filter_by_a_whole_tag_whatever_its_characters(store: Face):
 def test_a_tag_with_characters_that_no_database_takes_is_cleaned_and_found(store: Face, tag: str, stored: str):
     job_id = submit(store, tags=[tag])
     assert record(store, job_id).tags == [stored]
-    assert listed(store, tag=tag) == listed(store, tag=stored) == [job_id]
+    assert listed(store, tags=(tag,)) == listed(store, tags=(stored,)) == [job_id]
 
 
 def test_lists_filter_by_the_time_of_submission_exclusively(store: Face):

@@ -187,3 +187,49 @@ def test_the_tasks_of_live_workers_of_a_queue_are_known(store: Face):
 def _live_slots(store: Face) -> int:
     query = select(making.admission.live_slots(literal("jobs")))
     return store.read(lambda connection: connection.execute(query).scalar_one())
+
+
+def _set_limit(store: Face, limit: int, *names: str) -> None:
+    store.write(queues.ensure, names)
+    for name in names:
+        store.write(queues.change, name, limit)
+
+
+def test_workers_grow_by_equal_shares_of_a_limit(store: Face):
+    first, second = new_worker(store, "jobs", slots=2), new_worker(store, "jobs", slots=2)
+    _set_limit(store, 9, "jobs")
+    assert store.read(workers.missing_slots, first.incarnation) == 3
+    store.write(workers.set_slots, first.incarnation, 5)
+    assert store.read(workers.missing_slots, second.incarnation) == 3  # as if it had been first
+    store.write(workers.set_slots, second.incarnation, 5)
+    assert store.read(workers.missing_slots, first.incarnation) == 0
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_no_worker_grows_where_nothing_is_missing(store: Face, lasting: bool):
+    first = new_worker(store, "jobs", slots=1)
+    new_worker(store, "jobs", "other", slots=7)
+    _set_limit(store, 8, "jobs")
+    _set_limit(store, 100, "third")
+    assert store.read(workers.missing_slots, first.incarnation, lasting=lasting) == 0
+    assert store.read(workers.missing_slots, "nobody", lasting=lasting) == 0
+
+
+def test_a_lack_that_lasts_is_shared_by_all_who_might_fill_it(store: Face):
+    full, free = new_worker(store, "jobs", slots=1), new_worker(store, "jobs", slots=5)
+    _set_limit(store, 9, "jobs")
+    assert store.read(workers.missing_slots, free.incarnation) == 0  # it has its share
+    assert store.read(workers.missing_slots, free.incarnation, lasting=True) == 2
+    store.write(workers.set_slots, free.incarnation, 7)
+    assert store.read(workers.missing_slots, free.incarnation, lasting=True) == 1
+    store.write(workers.set_slots, free.incarnation, 8)
+    assert store.read(workers.missing_slots, full.incarnation, lasting=True) == 0
+
+
+def test_the_dead_and_those_that_stop_have_no_share(store: Face):
+    me, dead, leaving = (new_worker(store, "jobs", slots=2) for _ in range(3))
+    _set_limit(store, 6, "jobs")
+    assert store.read(workers.missing_slots, me.incarnation) == 0
+    lapse(store, dead)
+    store.write(workers.stopping, leaving.incarnation)
+    assert store.read(workers.missing_slots, me.incarnation) == 4

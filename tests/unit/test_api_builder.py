@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
+from prometheus_client.parser import text_string_to_metric_families
 
 from celery_jobs.api import BaseServiceBuilder, CeleryScheduler, JobOptions, ServiceInfo
 from celery_jobs.records.errors import SettingsError
@@ -111,6 +112,26 @@ async def test_a_service_without_jobs_is_healthy_too(tmp_path: Path):
     assert not (tmp_path / "unused").exists()
 
 
+async def test_metrics_are_served_where_they_are_asked_for(tmp_path: Path):
+    app = builder(tmp_path / "silent").with_jobs().build()
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        assert (await client.get("/metrics")).status_code == 404
+    for name in ("first", "second"):  # a second service in one process counts on
+        app = builder(tmp_path / name).with_jobs().with_monitoring().build()
+        async with app.router.lifespan_context(app), client_of(app) as client:
+            assert (await client.post("/api/v1/compute", json={"duration": 0.1})).status_code == 202
+            answer = await client.get("/metrics")
+        found = {family.name: family for family in text_string_to_metric_families(answer.text)}
+        assert {"jobs_submitted", "jobs", "workers", "sse_streams", "database_up"} <= found.keys()
+    assert found["jobs_submitted"].samples[0].value == 2
+    app = builder(tmp_path / "unused").with_monitoring().build()
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        answer = await client.get("/metrics")
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert "jobs_submitted" in names
+    assert names.isdisjoint({"jobs", "workers", "database_up"})
+
+
 KEYS = {
     "reads": ApiKey(identity="rita", scopes=frozenset({"read"})),
     "submits": ApiKey(identity="sue", scopes=frozenset({"submit"})),
@@ -121,6 +142,7 @@ ANY_JOB = "/api/v1/jobs/01JQRS7X6ZJ8T3V5W7Y9A1B3C5"
 CALLS = [
     ("GET", "/api/v1/jobs", "reads"),
     ("GET", "/api/v1/jobs/$schema", "reads"),
+    ("GET", "/api/v1/jobs/$stream?limit=1", "reads"),  # refused, since it would not end
     ("GET", ANY_JOB, "reads"),
     ("GET", f"{ANY_JOB}/$result", "reads"),
     ("GET", f"{ANY_JOB}/$stream", "reads"),
@@ -130,6 +152,7 @@ CALLS = [
     ("GET", "/api/v1/queues/jobs", "reads"),
     ("POST", "/api/v1/compute", "submits"),
     ("POST", "/api/v1/tasks/compute", "submits"),
+    ("POST", f"{ANY_JOB}/$retry", "submits"),
     ("POST", f"{ANY_JOB}/$cancel", "cancels"),
     ("DELETE", ANY_JOB, "cancels"),
     ("PATCH", "/api/v1/queues/jobs", "rules"),
@@ -163,6 +186,7 @@ def test_every_route_stands_in_the_list_of_calls(tmp_path: Path):
     paths = builder(tmp_path).with_jobs().build().openapi()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     named = {(method, path.replace("01JQRS7X6ZJ8T3V5W7Y9A1B3C5", "{job_id}")) for method, path, _ in CALLS}
+    named = {(method, path.partition("?")[0]) for method, path in named}
     named = {
         (method, path.replace("queues/jobs", "queues/{name}").replace("tasks/compute", "tasks/{name}"))
         for method, path in named

@@ -130,7 +130,7 @@ async def test_a_poll_interval_within_bounds_is_taken(client: httpx.AsyncClient,
 @pytest.mark.parametrize(
     "change",
     [
-        *({"max_concurrency": value} for value in (0, -1, True, "5", 1.5, 1.0, 2**31, [1], 10**30)),
+        *({"max_concurrency": value} for value in (0, -1, True, "5", 1.5, 0.0, 2**31, [1], 10**30, 1e300)),
         *({"paused": value} for value in (None, 0, 1, "true")),
         *({}, {"other": 1}, {"max_concurrency": 2, "other": 1}, [], None, 5),
     ],

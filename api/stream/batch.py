@@ -1,0 +1,85 @@
+"""What the stream of all jobs says at once: each event written down once for all streams, then filtered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from celery_jobs.api.stream.frame import Step, one_line
+from celery_jobs.api.stream.position import Place, Watermark
+from celery_jobs.records.changes import Changed
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.record import JobFilter, StreamRow
+from celery_jobs.records.states import JobStatus
+
+_NOT_LISTED: Final = {"error_traceback"}
+_CHUNK_BYTES: Final = 64 * 1024  # what a stalled connection holds at most, besides an event
+_MOST_FILTERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A job's row and the events that it brings, in order; the status is None for a deletion."""
+
+    changed: Changed
+    events: list[tuple[JobStatus | None, bytes]]
+
+    @classmethod
+    def of(cls, changed: Changed, steps: Sequence[Step]) -> Told:
+        """The steps as frames that carry no id."""
+        return cls(changed, [_event(changed.row, step) for step in steps])
+
+    def fitting(self, chosen: JobFilter) -> list[bytes]:
+        """The frames for streams with this filter; a deletion has no status that could fail to fit."""
+        if not self.events or not chosen.fits(self.changed.row.record, any_status=True):
+            return []
+        return [frame for status, frame in self.events if status is None or chosen.status in (None, status)]
+
+
+def _event(row: StreamRow, step: Step) -> tuple[JobStatus | None, bytes]:
+    if step.record is None:
+        return None, b'data: {"id": "%s", "status": "deleted"}\n\n' % row.id.encode()
+    return step.record.status, b"data: %s\n\n" % one_line(step.record.model_dump_json(exclude=_NOT_LISTED))
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one read brought, and where it leaves a stream; `places` is for one that falls behind here."""
+
+    told: Sequence[Told]
+    watermark: Watermark
+    places: Sequence[tuple[JobId, Place]] = ()
+    size: int = field(init=False)
+    _found: dict[JobFilter, list[bytes]] = field(init=False, default_factory=dict[JobFilter, list[bytes]])
+
+    def __post_init__(self) -> None:
+        self.size = sum(len(frame) for told in self.told for _, frame in told.events)
+
+    def fitting(self, chosen: JobFilter) -> list[bytes]:
+        """The frames for streams with this filter, looked for once for all of them."""
+        found = self._found.get(chosen)
+        if found is None:
+            found = [frame for told in self.told for frame in told.fitting(chosen)]
+            if len(self._found) < _MOST_FILTERS:
+                self._found[chosen] = found
+        return found
+
+
+def chunks(frames: Sequence[bytes], watermark: Watermark) -> Iterator[bytes]:
+    """Frames in pieces for the wire; the last event has the id, so that whoever is cut off before gets all again."""
+    piece: list[bytes] = []
+    size = 0
+    for number, frame in enumerate(frames, 1):
+        if number == len(frames):
+            piece.append(b"id: %s\n" % str(watermark).encode())
+        piece.append(frame)
+        size += len(frame)
+        if size >= _CHUNK_BYTES or number == len(frames):
+            yield b"".join(piece)
+            piece, size = [], 0
+
+
+def sign_of_life(watermark: Watermark) -> bytes:
+    """A comment, and an id without an event: a client that was idle for long still resumes from here."""
+    return b": keep-alive\nid: %s\n\n" % str(watermark).encode()

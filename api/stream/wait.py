@@ -1,0 +1,77 @@
+"""Waiting for a job's end: a place in the hub like a stream's, so that waiting costs the database nothing more.
+
+The client that leaves ends its wait, and so does the service that stops: the answer then says what is true now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
+
+from celery_jobs.api.deps import JobIdDep
+from celery_jobs.api.prefer import PreferDep
+from celery_jobs.api.stream.hub import Hub, News, Subscription
+from celery_jobs.api.stream.shared import SharedRows
+from celery_jobs.records.errors import JobNotFound
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.record import JobRecord, StreamRow
+from celery_jobs.records.states import TERMINAL
+
+_UNSEEN_SECONDS: Final = 0.5  # the longest time that an end may go unseen, where its hint was lost
+
+
+async def wait_for_end(request: Request, job_id: JobId, seconds: float) -> JobRecord:
+    """The record once the job has ended, or as it is after `seconds`; JobNotFound, also when it is deleted meanwhile.
+
+    ShuttingDown and DatabaseUnavailable as for a stream that opens. At most JOBS_LONG_POLL_MAX_WAIT_SECONDS.
+    """
+    hub: Hub = request.app.state.hub
+    rows: SharedRows = request.app.state.rows
+    subscription = hub.subscribe(job_id, _UNSEEN_SECONDS)
+    listener = asyncio.create_task(_close_when_client_leaves(request, subscription))
+    try:
+        row = (await rows.rows([job_id])).get(job_id)
+        if row is None or row.deleted:
+            raise JobNotFound(job_id)
+        subscription.seen(row)
+        longest = request.app.state.scheduler.settings.long_poll_max_wait_seconds
+        return (await _end_or_latest(subscription, row, min(seconds, longest))).record
+    finally:
+        listener.cancel()
+        subscription.close()
+
+
+async def _waited(request: Request, job_id: JobIdDep, prefer: PreferDep) -> dict[str, str]:
+    """Wait for the job's end where the client prefers that; the headers that say so."""
+    if prefer.wait_seconds is None:
+        return {}
+    await wait_for_end(request, job_id, prefer.wait_seconds)
+    return prefer.applied(waited=True)
+
+
+WaitedDep = Annotated[dict[str, str], Depends(_waited)]
+
+
+async def _end_or_latest(subscription: Subscription, row: StreamRow, seconds: float) -> StreamRow:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while row.status not in TERMINAL and (left := deadline - loop.time()) > 0:
+        news = await subscription.next(left)
+        if news is News.closed:
+            return row
+        if news is News.gone or (isinstance(news, StreamRow) and news.deleted):
+            raise JobNotFound(row.id)
+        if isinstance(news, StreamRow):
+            row = news
+    return row
+
+
+async def _close_when_client_leaves(request: Request, subscription: Subscription) -> None:
+    with contextlib.suppress(OSError, HTTPException):  # a body over the limit, which no wait needs
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+    subscription.close()

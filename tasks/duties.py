@@ -1,0 +1,96 @@
+"""What one process does beside answering: dispatch, nudge, sweep, and run jobs where no broker is set.
+
+Opened and closed as a whole: an `open` that fails leaves nothing half started.
+"""
+
+from __future__ import annotations
+
+import platform
+from uuid import uuid4
+
+from celery_jobs.records import queues
+from celery_jobs.records.migrate import check, upgrade
+from celery_jobs.records.settings import Settings
+from celery_jobs.records.store import Store
+from celery_jobs.tasks import process
+from celery_jobs.tasks.celery import import_tasks, use_embedded_broker
+from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
+from celery_jobs.tasks.folder import FolderLock
+from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.job import JobTask, registered
+from celery_jobs.tasks.nudge import Nudges
+from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.sweep import Sweeper
+from celery_jobs.tasks.worker import most_slots, served_queues
+
+
+class Duties:
+    """The running parts of a service; calls block, so they belong in a thread."""
+
+    def __init__(self, settings: Settings, store: Store, max_concurrency: int | None, lock: FolderLock) -> None:
+        self.store = store
+        self.tasks: dict[str, JobTask] = registered()
+        self._lock = lock
+        self.hints = Hints(settings)
+        here = Process(settings, store, self.hints)
+        if settings.embedded:
+            here.worker = f"embedded@{platform.node()}"
+            here.incarnation = uuid4().hex
+        process.become(here)
+        served = served_queues(settings)
+        store.write(queues.ensure, served)
+        store.write(queues.set_start_limit, settings.default_queue, max_concurrency)
+        self.dispatcher = Dispatcher(store)
+        self.nudges = Nudges(settings.embedded)
+        self._sweeper = Sweeper(store, self.dispatcher, self.hints, settings.worker_timeout_seconds)
+        self._worker: EmbeddedWorker | None = None
+        if settings.embedded:
+            wanted = max(settings.concurrency or DEFAULT_SLOTS, max_concurrency or 0)
+            slots = min(wanted, most_slots(settings, "threads"))
+            self._worker = EmbeddedWorker(here, self.dispatcher, served, slots)
+
+    def start(self) -> None:
+        """Begin; the embedded worker first settles what the last process left."""
+        if self._worker is not None:
+            self._worker.start()
+        self.dispatcher.start()
+        self.nudges.start()
+        self._sweeper.start()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Admit nothing more; jobs of the embedded worker get so long to end. The database stays open."""
+        self.dispatcher.stop()
+        if self._worker is not None:
+            self._worker.stop(timeout_seconds)
+            self._worker = None
+        self.nudges.stop()
+        self._sweeper.stop()
+
+    def close(self) -> None:
+        """Close the database and release the data folder; after `stop`."""
+        self.hints.close()
+        process.become(None)
+        self.store.close()
+        self._lock.release()
+
+
+def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds: float) -> Duties:
+    """Import the tasks, open the database and begin every duty; SettingsError, DatabaseUnavailable."""
+    if settings.embedded:
+        use_embedded_broker()  # before any task is declared: a task takes its settings then
+    import_tasks(settings)
+    lock = FolderLock(settings.data_dir)
+    if settings.embedded:
+        lock.acquire(lock_patience_seconds)
+    try:
+        if settings.embedded:
+            upgrade(settings)
+        store = Store(settings.database_url)
+        check(store)
+    except BaseException:
+        lock.release()
+        raise
+    duties = Duties(settings, store, max_concurrency, lock)
+    duties.start()
+    return duties
