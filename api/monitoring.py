@@ -43,4 +43,5 @@ async def _tell(app: FastAPI) -> None:
 
 
 def _open_streams(app: FastAPI) -> int:
-    return app.state.hub.open_streams() + app.state.all_jobs.open_streams()
+    all_jobs = getattr(app.state, "all_jobs", None)  # a service without jobs has none
+    return app.state.hub.open_streams() + (0 if all_jobs is None else all_jobs.open_streams())

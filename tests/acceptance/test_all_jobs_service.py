@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import groupby
 
 import httpx
 import psutil
@@ -81,7 +82,8 @@ def test_a_client_that_does_not_read_loses_nothing_and_costs_no_memory(new_stack
         assert stack.jobs.client.get("/readyz", timeout=1).status_code == 200
         told = read_until(stalled, ids[-1])
     everything = {str(job_id): ["pending", "canceled"] for job_id in ids}
-    assert told == everything
+    # who catches up may hear again what was being written while others were told of it, and never less
+    assert {job: [status for status, _ in groupby(statuses)] for job, statuses in told.items()} == everything
     assert {job: events_of(quick, job) for job in (ids[0], ids[-1])} == dict(list(everything.items())[:: len(ids) - 1])
 
 

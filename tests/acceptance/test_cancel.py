@@ -18,6 +18,7 @@ from tests.support.stack import EMBEDDED, PREFORK, SQLITE, THREADS, Kind, Stack
 from tests.support.waiting import stays, wait_until
 
 INTERRUPT_SECONDS = 0.2 * 5
+MILLISECOND = 0.001  # SQLite's clock has nothing finer
 
 NewStack = Callable[..., Stack]
 
@@ -72,7 +73,7 @@ def test_a_running_coroutine_is_interrupted(stack: Stack) -> None:
     assert at(record, "finished_at") - at(record, "cancel_requested_at") <= INTERRUPT_SECONDS
     end = stack.journal.wait_end(job)
     assert end.how == "CancelledError"
-    assert end.at <= at(record, "finished_at")
+    assert end.at <= at(record, "finished_at") + MILLISECOND
 
 
 @shared(EMBEDDED, PREFORK, THREADS)
@@ -85,7 +86,7 @@ def test_a_coroutine_that_swallows_the_cancel_is_canceled_when_it_returns(stack:
     stays(lambda: stack.jobs.status(job) == "canceling", "canceling", 0.5)
     stack.journal.release(name)
     record = stack.jobs.wait(job, "canceled")
-    assert stack.journal.wait_end(job).at <= at(record, "finished_at")
+    assert stack.journal.wait_end(job).at <= at(record, "finished_at") + MILLISECOND
     assert stack.jobs.result(job)["result"] is None
 
 
@@ -101,7 +102,7 @@ def test_a_plain_function_is_canceling_until_its_code_has_ended(stack: Stack, en
     stays(lambda: stack.jobs.status(job) == "canceling", "canceling", 1.0)
     stack.journal.release(name)
     record = stack.jobs.wait(job, "canceled")
-    assert stack.journal.wait_end(job).at <= at(record, "finished_at")
+    assert stack.journal.wait_end(job).at <= at(record, "finished_at") + MILLISECOND
     assert stack.jobs.result(job)["result"] is None
 
 

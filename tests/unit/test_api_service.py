@@ -203,8 +203,10 @@ async def test_a_queue_is_changed_and_shown(client: httpx.AsyncClient):
     ]:
         changed = (await client.patch("/api/v1/queues/jobs", json=change)).json()
         assert (changed["max_concurrency"], changed["paused"]) == expected
-        assert (await client.get("/api/v1/queues/jobs")).json() == changed
-        assert changed in (await client.get("/api/v1/queues")).json()
+        [listed] = [each for each in (await client.get("/api/v1/queues")).json() if each["name"] == "jobs"]
+        for shown in ((await client.get("/api/v1/queues/jobs")).json(), listed):
+            # jobs of other tests come and go meanwhile
+            assert {**shown, "pending": 0, "running": 0} == {**changed, "pending": 0, "running": 0}
 
 
 async def test_health_names_its_checks(client: httpx.AsyncClient):
