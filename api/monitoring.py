@@ -9,6 +9,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from celery_jobs.api.stream.response import EventStream
 from celery_jobs.tasks import metrics
 
 _TELL_SECONDS: Final = 1.0
@@ -19,7 +20,7 @@ async def scrape(app: FastAPI, accept: str) -> tuple[bytes, str]:
     scheduler = getattr(app.state, "scheduler", None)
     if scheduler is None:  # a service without jobs
         return await asyncio.to_thread(metrics.text, accept, ())
-    metrics.streams(_open_streams(app))
+    metrics.streams(EventStream.open)
     return await asyncio.to_thread(metrics.text, accept, metrics.from_sql(await scheduler.numbers()))
 
 
@@ -38,10 +39,5 @@ async def tell_streams(app: FastAPI) -> AsyncGenerator[None]:
 
 async def _tell(app: FastAPI) -> None:
     while True:
-        metrics.streams(_open_streams(app))
+        metrics.streams(EventStream.open)
         await asyncio.sleep(_TELL_SECONDS)
-
-
-def _open_streams(app: FastAPI) -> int:
-    all_jobs = getattr(app.state, "all_jobs", None)  # a service without jobs has none
-    return app.state.hub.open_streams() + (0 if all_jobs is None else all_jobs.open_streams())

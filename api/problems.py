@@ -16,6 +16,7 @@ import pydantic_core
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -123,7 +124,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.JobsError, domain_problem)
     app.add_exception_handler(RequestValidationError, validation_problem)
     app.add_exception_handler(HTTPException, framework_problem)
+    app.add_exception_handler(ClientDisconnect, nobody_there)
     app.add_exception_handler(Exception, internal_problem)
+
+
+async def nobody_there(request: Request, error: Exception) -> Response:
+    """The client left before its body was here: no fault of ours, and nobody to tell."""
+    return Response(status_code=400)
 
 
 async def domain_problem(request: Request, error: Exception) -> Response:

@@ -22,6 +22,7 @@ from celery_jobs.records.settings import Settings
 from celery_jobs.tasks import metrics
 
 CANNOT_START: Final = 2
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # a request that is still open when the service stops is cut after this; streams have ended long before
 _OPEN_REQUESTS_SECONDS: Final = 3
 
@@ -45,6 +46,8 @@ def inherit(descriptor: int) -> socket.socket:
 def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
     _exit_quietly_on_sigterm()
+    # what Celery's worker and the tasks say; uvicorn has handlers of its own
+    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper(), format=_LOG_FORMAT)
     if workers > 1:
         return _run_several(listener, workers)
     return _run_here(settings, listener)
@@ -54,6 +57,7 @@ def _run_several(listener: socket.socket, workers: int) -> int:
     config = _config("celery_jobs.api.app:create_app", factory=True, workers=workers)
     with metrics.shared_folder() as folder:
         os.environ[metrics.FOLDER] = str(folder)
+        print(f"Serving on {url_of(listener)} with {workers} processes", flush=True)
         supervisor = _Supervisor(config, [listener], folder)
         supervisor.run()
     return CANNOT_START if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes) else 0

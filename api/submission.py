@@ -21,6 +21,7 @@ from starlette.responses import Response
 from celery_jobs.api.auth import Caller, submitter
 from celery_jobs.api.body import keyword_arguments
 from celery_jobs.api.prefer import DESCRIPTION, preferences_of
+from celery_jobs.api.query import demand_once
 from celery_jobs.api.results import JSON, result_response
 from celery_jobs.api.schemas.jobs import SubmitQuery
 from celery_jobs.api.stream.wait import wait_for_end
@@ -51,15 +52,20 @@ class Submission:
         return await self._answer(await self._scheduler.submit(task, arguments, self._said(arguments)))
 
     async def retry(self, job_id: JobId) -> Response:
-        """Record a new job like one that has ended, and answer as to a submit."""
-        return await self._answer(await self._scheduler.retry_job(job_id, self._said(b"")))
+        """Record a new job like one that has ended, and answer as to a submit; it takes no arguments of its own."""
+        if (await self.request.body()).strip() not in (b"", b"{}"):
+            message = "A retry takes the arguments of the job that it repeats; send no body"
+            raise RequestValidationError([{"type": "no_body", "loc": ("body",), "msg": message}])
+        again = f"{self.request.app.state.jobs_prefix}/{job_id}/$retry"  # an id has more than one spelling
+        return await self._answer(await self._scheduler.retry_job(job_id, self._said(b"", again)))
 
     @property
     def _scheduler(self) -> CeleryScheduler:
         return self.request.app.state.scheduler
 
-    def _said(self, arguments: bytes) -> SubmitOptions:
+    def _said(self, arguments: bytes, path: str | None = None) -> SubmitOptions:
         given, key = self.options, self.idempotency_key
+        path = path or self.request.scope["path"]
         return SubmitOptions(
             priority=given.priority,
             tags=given.tag,
@@ -67,7 +73,7 @@ class Submission:
             expires_in_seconds=given.expires_in_seconds,
             submitted_by=self.caller.identity,
             idempotency_key=key,
-            idempotency_scope=f"{self.caller.identity}\n{self.request.scope['path']}" if key else "",
+            idempotency_scope=f"{self.caller.identity}\n{path}" if key else "",
             fingerprint=_fingerprint(arguments) if key else b"",
         )
 
@@ -127,6 +133,7 @@ class SubmitRoute(APIRoute):
 
 def _options(request: Request) -> SubmitQuery:
     query = request.query_params
+    demand_once(query)
     given = {name: query.getlist(name) if name == "tag" else query[name] for name in query}
     try:
         return SubmitQuery.model_validate(given)

@@ -167,12 +167,19 @@ def delete_job(connection: Connection, job_id: JobId) -> Deleted:
     return Deleted(row.status == str(_S.canceling), row.worker, at_once)
 
 
+_OVER = (_c.expires_at.is_not(None), _c.expires_at <= now())  # the first names the partial index
+
+
+def any_expired(connection: Connection) -> bool:
+    """The look before `expire`, which writes also when it finds none."""
+    return connection.execute(select(_c.seq).where(status_in(_S.pending), *_OVER).limit(1)).first() is not None
+
+
 def expire(connection: Connection) -> list[JobId]:
     """Cancel the waiting jobs whose time to start has passed."""
     statement = move(
         {_S.pending: _S.canceled},
-        _c.expires_at.is_not(None),  # names the partial index
-        _c.expires_at <= now(),
+        *_OVER,
         error="expired: the job did not start in time",
     ).returning(_c.id)
     return [JobId(row.id) for row in connection.execute(statement)]

@@ -1,10 +1,11 @@
 """What one process does beside answering: dispatch, nudge, sweep, and run jobs where no broker is set.
 
-Opened and closed as a whole: an `open` that fails leaves nothing half started.
+Begun and closed as a whole: a `begin` that fails leaves nothing half started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from uuid import uuid4
 
@@ -80,17 +81,19 @@ def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds
     if settings.embedded:
         use_embedded_broker()  # before any task is declared: a task takes its settings then
     import_tasks(settings)
-    lock = FolderLock(settings.data_dir)
-    if settings.embedded:
-        lock.acquire(lock_patience_seconds)
-    try:
+    with contextlib.ExitStack() as undo:
+        lock = FolderLock(settings.data_dir)
         if settings.embedded:
+            lock.acquire(lock_patience_seconds)
+            undo.callback(lock.release)
             upgrade(settings)
         store = Store(settings.database_url)
+        undo.callback(store.close)
         check(store)
-    except BaseException:
-        lock.release()
-        raise
-    duties = Duties(settings, store, max_concurrency, lock)
-    duties.start()
+        undo.callback(process.become, None)
+        duties = Duties(settings, store, max_concurrency, lock)
+        undo.callback(duties.hints.close)
+        undo.callback(duties.stop, 0.0)
+        duties.start()
+        undo.pop_all()
     return duties

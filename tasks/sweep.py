@@ -18,6 +18,7 @@ from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
+EXPIRE_EVERY_SECONDS = 1.0
 TIDY_EVERY_SECONDS = 10.0
 TIDY_BATCHES = 40  # of 500 each, so that a flood is tidied away as fast as it came
 # a deleted job's own message arrives within this time or never; messages that others published may come later
@@ -40,17 +41,20 @@ class Sweeper:
         self._tidied_at = 0.0
         interval = timeout_seconds / SWEEPS_PER_TIMEOUT
         self._duty = Duty("sweep", self._sweep, interval)
+        self._expiry = Duty("expire", self._expire, EXPIRE_EVERY_SECONDS)
         # apart, since a silent broker makes it slow, and a slow sweep may not judge
         self._again = Duty("publish-again", self._send_again, interval)
 
     def start(self) -> None:
         """Begin to sweep."""
         self._duty.start()
+        self._expiry.start()
         self._again.start()
 
     def stop(self) -> None:
         """End after the sweep under way."""
         self._again.stop()
+        self._expiry.stop()
         self._duty.stop()
 
     def may_judge(self) -> bool:
@@ -69,8 +73,11 @@ class Sweeper:
             raise
         if self.may_judge():
             self._bury(gone)
-        self._hints.changed(*self._store.write(cancel.expire))
         self._tidy()
+
+    def _expire(self) -> None:
+        if self._store.read(cancel.any_expired):
+            self._hints.changed(*self._store.write(cancel.expire))
 
     def _tidy(self) -> None:
         """What need not happen at once."""

@@ -21,6 +21,7 @@ from celery_jobs.api.deps import (
 )
 from celery_jobs.api.paging import next_link, place
 from celery_jobs.api.prefer import PreferDep
+from celery_jobs.api.query import EachOnce
 from celery_jobs.api.results import JSON, record_response, result_response
 from celery_jobs.api.schemas.answers import JOB_STREAM, JOBS_STREAM, PAGED, SUBMITTED, WAITED
 from celery_jobs.api.schemas.jobs import Accepted, FollowQuery, JobList, ListQuery, ResultView
@@ -38,7 +39,7 @@ router = APIRouter()
 _NOT_LISTED: Final = {"error_traceback"}
 
 
-@router.get("", response_model=JobList, responses=PAGED | problems(422), dependencies=[MayRead])
+@router.get("", response_model=JobList, responses=PAGED | problems(422), dependencies=[MayRead, EachOnce])
 async def list_jobs(request: Request, scheduler: SchedulerDep, query: Annotated[ListQuery, Query()]) -> Response:
     """The jobs that fit, newest first, without results and tracebacks: a page with `limit`, otherwise all of them."""
     chosen, below = query.chosen(), place(query.cursor)
@@ -56,7 +57,9 @@ async def get_jobs_schema() -> dict[str, Any]:
     return JobList.model_json_schema()
 
 
-@router.get("/$stream", response_class=Response, responses=JOBS_STREAM | problems(422), dependencies=[MayRead])
+@router.get(
+    "/$stream", response_class=Response, responses=JOBS_STREAM | problems(422), dependencies=[MayRead, EachOnce]
+)
 async def stream_jobs(
     all_jobs: AllJobsDep, query: Annotated[FollowQuery, Query()], last_event_id: LastEventId = None
 ) -> Response:

@@ -10,27 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from celery_jobs.api.stream.batch import Batch, Told
+from celery_jobs.api.stream.batch import Batch, Told, Written
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.position import Positions, Watermark
 from celery_jobs.records.changes import Changed, Look, Mark
-from celery_jobs.records.errors import ShuttingDown
+from celery_jobs.records.errors import DatabaseUnavailable, ShuttingDown
 from celery_jobs.records.ids import JobId
 
 logger = logging.getLogger(__name__)
 
 _PAGE_ROWS: Final = 200
-_MOST_BYTES_HELD: Final = 8 << 20
+_MOST_BYTES_HELD: Final = 24 << 20
 SHORTEST_LOOK_SECONDS: Final = 0.02
 LONGEST_BACK_OFF_SECONDS: Final = 5.0
 _MOST_POSITIONS: Final = 10_000
 _MOST_WHILE_BEHIND: Final = 100_000  # only what is not level with the database needs them to repeat nothing
 _NOWHERE: Final = Watermark(Mark(0), Mark(0))
+_MOST_PAGES_KEPT: Final = 8
 _PAGES_AT_ONCE: Final = 2  # streams that catch up take turns, so that they leave the database to others
+
+
+_Wanted = tuple[Mark, tuple[int, int] | None, int]
 
 
 class ChangeSource(Protocol):
@@ -95,7 +99,9 @@ class AllJobs:
         self._hinted = False
         self._looked = 0.0
         self._failures = 0
+        self.written: Written = {}
         self._turns = asyncio.Semaphore(_PAGES_AT_ONCE)
+        self._pages: OrderedDict[_Wanted, asyncio.Task[Sequence[Changed]]] = OrderedDict()
         self._log: deque[Batch] = deque()
         self._first = self._held = 0
         self._most_held = most_bytes_held
@@ -117,6 +123,10 @@ class AllJobs:
         if follower in self._followers:
             self._followers.remove(follower)
             self._intervals -= Counter((follower.poll_interval,))
+
+    def hurry(self) -> None:
+        """Look soon, though nothing may have changed."""
+        self._woken.set()
 
     def open_streams(self) -> int:
         """How many streams follow all jobs now."""
@@ -141,11 +151,28 @@ class AllJobs:
         return place < self._first
 
     async def page(self, mark: Mark, after: tuple[int, int] | None, until: int) -> Sequence[Changed]:
-        """At most `page_rows` changes for a stream that catches up. DatabaseUnavailable, ShuttingDown."""
+        """At most `page_rows` changes for a stream that catches up. DatabaseUnavailable, ShuttingDown.
+
+        Streams that joined at one look and come from the same place share the read: `until` is that look's.
+        """
+        wanted = mark, after, until
+        reading = self._pages.get(wanted)
+        if reading is None:
+            if len(self._pages) >= _MOST_PAGES_KEPT:
+                self._pages.popitem(last=False)
+            reading = self._pages[wanted] = asyncio.create_task(self._read_page(*wanted))
+            reading.add_done_callback(lambda done: self._drop_if_failed(wanted, done))
+        return await asyncio.shield(reading)  # one client that leaves must not end the read of the others
+
+    async def _read_page(self, mark: Mark, after: tuple[int, int] | None, until: int) -> Sequence[Changed]:
         async with self._turns:
             if self._hub.closing.is_set():
                 raise ShuttingDown
             return (await self._source.everything_since(mark, after, until, self.page_rows)).rows
+
+    def _drop_if_failed(self, wanted: _Wanted, done: asyncio.Task[Sequence[Changed]]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._pages.pop(wanted, None)
 
     # --- reading
 
@@ -153,17 +180,16 @@ class AllJobs:
         """Read for ever; an outage of the database only delays what the streams say."""
         while True:
             await self._rest()
-            joining, self._joining = self._joining, []
+            first = len(self._joining)  # who joins during the look is answered by the next one
             try:
                 await self._look()
             except Exception as error:
                 # who came meanwhile is told at once too: a second look that is silent would take too long
-                joining, self._joining = joining + self._joining, []
-                _answer(joining, error)
+                self._answer(len(self._joining), error)
                 await self._back_off(error)
             else:
                 self._failures = 0
-                _answer(joining, Joined(self._end, self.watermark))
+                self._answer(first, Joined(self._end, self.watermark))
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -236,7 +262,8 @@ class AllJobs:
 
     async def _back_off(self, error: Exception) -> None:
         if not self._failures:
-            logger.warning("streams of all jobs cannot read the records and will catch up: %s", error)
+            fault = None if isinstance(error, DatabaseUnavailable) else error
+            logger.warning("streams of all jobs cannot read the records: %s", error, exc_info=fault)
         self._failures += 1
         with contextlib.suppress(TimeoutError):  # somebody who opens a stream wants an answer now
             async with asyncio.timeout(min(0.1 * 2 ** min(self._failures, 10), LONGEST_BACK_OFF_SECONDS)):
@@ -253,15 +280,14 @@ class AllJobs:
     def _close(self) -> None:
         for follower in self._followers:
             follower.stop()
-        joining, self._joining = self._joining, []
-        _answer(joining, ShuttingDown())
+        self._answer(len(self._joining), ShuttingDown())
 
-
-def _answer(joining: Sequence[asyncio.Future[Joined]], outcome: Joined | Exception) -> None:
-    for each in joining:
-        if each.done():
-            continue  # its client left
-        if isinstance(outcome, Exception):
-            each.set_exception(outcome)
-        else:
-            each.set_result(outcome)
+    def _answer(self, first: int, outcome: Joined | Exception) -> None:
+        answered, self._joining = self._joining[:first], self._joining[first:]
+        for each in answered:
+            if each.done():
+                continue  # its client left
+            if isinstance(outcome, Exception):
+                each.set_exception(outcome)
+            else:
+                each.set_result(outcome)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from celery_jobs.api.stream.frame import Step, one_line
+from celery_jobs.api.stream.frame import Key, Step, one_line
 from celery_jobs.api.stream.position import Place, Watermark
 from celery_jobs.records.changes import Changed
 from celery_jobs.records.ids import JobId
@@ -16,6 +16,10 @@ from celery_jobs.records.states import JobStatus
 _NOT_LISTED: Final = {"error_traceback"}
 _CHUNK_BYTES: Final = 64 * 1024  # what a stalled connection holds at most, besides an event
 _MOST_FILTERS: Final = 16
+ROW_BYTES: Final = 6_000  # what a row with its record and positions takes in memory, measured
+_MOST_WRITTEN: Final = 2_000
+
+Written = dict[tuple[JobId, int, Key], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,10 @@ class Told:
     events: list[tuple[JobStatus | None, bytes]]
 
     @classmethod
-    def of(cls, changed: Changed, steps: Sequence[Step]) -> Told:
-        """The steps as frames that carry no id."""
-        return cls(changed, [_event(changed.row, step) for step in steps])
+    def of(cls, changed: Changed, steps: Sequence[Step], written: Written | None = None) -> Told:
+        """The steps as frames that carry no id; those that catch up together share what one of them has `written`."""
+        written = {} if written is None else written
+        return cls(changed, [_event(changed.row, step, written) for step in steps])
 
     def fitting(self, chosen: JobFilter) -> list[bytes]:
         """The frames for streams with this filter; a deletion has no status that could fail to fit."""
@@ -37,10 +42,17 @@ class Told:
         return [frame for status, frame in self.events if status is None or chosen.status in (None, status)]
 
 
-def _event(row: StreamRow, step: Step) -> tuple[JobStatus | None, bytes]:
+def _event(row: StreamRow, step: Step, written: Written) -> tuple[JobStatus | None, bytes]:
     if step.record is None:
         return None, b'data: {"id": "%s", "status": "deleted"}\n\n' % row.id.encode()
-    return step.record.status, b"data: %s\n\n" % one_line(step.record.model_dump_json(exclude=_NOT_LISTED))
+    key = row.id, row.version, step.key
+    frame = written.get(key)
+    if frame is None:
+        if len(written) >= _MOST_WRITTEN:
+            written.clear()
+        frame = b"data: %s\n\n" % one_line(step.record.model_dump_json(exclude=_NOT_LISTED))
+        written[key] = frame
+    return step.record.status, frame
 
 
 @dataclass(slots=True)
@@ -54,7 +66,8 @@ class Batch:
     _found: dict[JobFilter, list[bytes]] = field(init=False, default_factory=dict[JobFilter, list[bytes]])
 
     def __post_init__(self) -> None:
-        self.size = sum(len(frame) for told in self.told for _, frame in told.events)
+        frames = sum(len(frame) for told in self.told for _, frame in told.events)
+        self.size = frames + ROW_BYTES * len(self.told)
 
     def fitting(self, chosen: JobFilter) -> list[bytes]:
         """The frames for streams with this filter, looked for once for all of them."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from celery_jobs.api.stream.hub import Hub
+from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import StreamRow
 
@@ -137,7 +138,8 @@ class Feed:
 
     async def _back_off(self, error: Exception) -> None:
         if not self._failures:
-            logger.warning("streams cannot read the records and will catch up: %s", error)
+            fault = None if isinstance(error, DatabaseUnavailable) else error
+            logger.warning("streams cannot read the records and will catch up: %s", error, exc_info=fault)
         self._failures += 1
         self._mark = None  # everything is read again afterwards
         await asyncio.sleep(min(0.1 * 2 ** min(self._failures, 10), LONGEST_BACK_OFF_SECONDS))

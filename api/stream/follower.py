@@ -28,6 +28,7 @@ from celery_jobs.records.record import JobFilter
 _MOST_POSITIONS: Final = 10_000
 _OUTAGE_PAUSE_SECONDS: Final = 1.0
 _MOST_PAGES: Final = 50
+_LEVEL_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ class Follower:
     def _own(self, mine: Positions, changed: Changed, told: Mark) -> list[bytes]:
         steps = mine.advance(changed, told)
         fits = self._chosen.fits(changed.row.record, any_status=True)  # most that do not are never written down
-        return Told.of(changed, steps).fitting(self._chosen) if fits else []
+        return Told.of(changed, steps, self._all.written).fitting(self._chosen) if fits else []
 
     # --- catching up
 
@@ -145,7 +146,10 @@ class Follower:
                 at.joined = await self._all.join()
                 self.place = at.joined.place
             newest = at.joined.watermark.mark
-            rows = await self._all.page(at.since.mark, at.after, newest.high)
+            async with asyncio.timeout_at(self._spoke + SILENCE_SECONDS):
+                rows = await self._all.page(at.since.mark, at.after, newest.high)
+        except TimeoutError:
+            return ()  # many catch up at once: a sign of life, then the same page
         except (DatabaseUnavailable, ShuttingDown):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_OUTAGE_PAUSE_SECONDS):
@@ -167,8 +171,11 @@ class Follower:
 
     def _be_level(self) -> None:
         """Everything in the log is told: the reader's watermark is this stream's too."""
-        if self._all.done >= self._level_after:
+        if self._mine is not None and self._all.done >= self._level_after:
             self._mine = None
+            self._spoke = 0.0  # says so at once: whoever resumes from an id of the catch-up hears some of it again
+        elif self._mine is not None:
+            self._all.hurry()
         if self._mine is None:
             self._told = self._all.watermark
             if self._told.level:
@@ -180,8 +187,11 @@ class Follower:
         self._news.clear()
         if self._closed.is_set():
             return
+        until = self._spoke + SILENCE_SECONDS
+        if self._mine is not None:
+            until = min(until, _now() + _LEVEL_SECONDS)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._spoke + SILENCE_SECONDS):
+            async with asyncio.timeout_at(until):
                 await self._news.wait()
 
     def _sign(self) -> bytes:

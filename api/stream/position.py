@@ -37,8 +37,10 @@ class Watermark(NamedTuple):
 
     def __str__(self) -> str:
         """The event id: `<mark>`, or `<mark>-<told>` where they differ; a mark is `high[_seq][.open…]`."""
-        marks = [_text(self.mark), _text(self.told)]
-        return "-".join(dict.fromkeys(marks))
+        mark, told = _short(self.mark), _short(self.told)
+        if mark is not self.mark and told.high > mark.high:  # the rougher of both
+            told = mark
+        return "-".join(dict.fromkeys((_text(mark), _text(told))))
 
 
 def parse_watermark(text: str | None) -> Watermark | None:
@@ -51,9 +53,11 @@ def parse_watermark(text: str | None) -> Watermark | None:
     return None if mark is None or told is None or told.high > mark.high else Watermark(mark, told)
 
 
+def _short(mark: Mark) -> Mark:
+    return mark if len(mark.open) <= _MOST_OPEN else Mark(mark.low)
+
+
 def _text(mark: Mark) -> str:
-    if len(mark.open) > _MOST_OPEN:
-        return str(mark.low)
     return f"{mark.high}{f'_{mark.seq}' if mark.seq else ''}{''.join(f'.{each}' for each in mark.open)}"
 
 

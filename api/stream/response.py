@@ -48,6 +48,7 @@ class EventStream(Response):
     """Sends frames until they end, the client leaves or the service stops; each chunk is a whole number of frames."""
 
     media_type = "text/event-stream"
+    open = 0  # in this process, for the metrics
 
     def __init__(self, source: Frames) -> None:
         super().__init__()
@@ -57,6 +58,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak ASGI; a client that left is no error."""
         listener = asyncio.create_task(self._close_when_client_leaves(receive))
+        EventStream.open += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             more = True
@@ -68,6 +70,7 @@ class EventStream(Response):
         except OSError:
             pass
         finally:
+            EventStream.open -= 1
             listener.cancel()
             self._source.close()
 

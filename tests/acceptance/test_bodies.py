@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.acceptance.kinds import shared
+from tests.acceptance.kinds import own, shared
 from tests.support.jobs import good
-from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Stack
+from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Kind, Stack
 from tests.support.strict import problem, strict
 
 JSON = {"Content-Type": "application/json"}
@@ -220,3 +222,18 @@ def test_a_body_of_a_thousand_faults_gets_a_short_answer(stack: Stack) -> None:
     answer = post(stack, body, "/api/v1/tasks/sample.note")
     assert len(problem(answer, 422)["errors"]) == 100
     assert len(answer.content) < 50_000
+
+
+@own(EMBEDDED)
+def test_a_client_that_leaves_within_its_body_is_no_error_in_the_log(
+    kind: Kind, new_stack: Callable[..., Stack]
+) -> None:
+    stack = new_stack(kind).start()
+    where = urlsplit(stack.apis[0].url)
+    for method, path in (("POST", "/api/v1/compute"), ("PATCH", "/api/v1/queues/jobs"), ("POST", "/api/v1/tasks/x")):
+        head = f"{method} {path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
+        with socket.create_connection((where.hostname, where.port)) as connection:
+            connection.sendall(f'{head}Content-Length: 100\r\n\r\n{{"dur'.encode())
+    assert stack.jobs.list() == []  # it has come past them
+    stack.jobs.wait(stack.jobs.submit("note"), "completed")
+    assert "Traceback" not in stack.process.log

@@ -98,6 +98,7 @@ def test_each_filter_shows_what_fits_and_nothing_else(stack: Stack) -> None:
         *("cursor=", "cursor=x", "cursor=YmVsb3c6MA", "cursor=" + "A" * 200),
         *("status_filter=", "status_filter=done", "status_filter=RUNNING", "task=", "queue=", "tag=", "tag=a&tag="),
         *("submitted_after=", "submitted_after=yesterday", "submitted_before=2026-01-01T00:00:00", "page=2", "Limit=5"),
+        *("limit=1&limit=2", "status_filter=failed&status_filter=running"),
     ],
 )
 def test_a_filter_that_is_wrong_is_refused_and_named(stack: Stack, query: str) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import TERMINAL, Jobs, good
@@ -13,7 +14,7 @@ from tests.support.metrics import CANCELED, RAN, SUBMITTED, WAITED, Scrape, busy
 from tests.support.postgres import PostgresServer
 from tests.support.sse import open_stream
 from tests.support.stack import EMBEDDED, PREFORK, Kind, Stack, migrate
-from tests.support.waiting import wait_until
+from tests.support.waiting import stays, wait_until
 
 NewStack = Callable[..., Stack]
 
@@ -114,6 +115,10 @@ def test_open_streams_are_counted_while_they_are_open(new_stack: NewStack, kind:
         assert scrape_of(stack).sum("sse_streams") == 2
         second.response.close()
         wait_until(lambda: scrape_of(stack).sum("sse_streams") == 1, "a client that left is no open stream")
+        with ThreadPoolExecutor(1) as threads:  # who waits has no stream
+            waiting = threads.submit(stack.jobs.client.get, f"/api/v1/jobs/{job}", headers={"Prefer": "wait=1"})
+            stays(lambda: scrape_of(stack).sum("sse_streams") == 1, "one stream is open", 0.5)
+            assert waiting.result(timeout=10).headers["preference-applied"] == "wait"
         with open_stream(stack.jobs.client, "/api/v1/jobs/$stream"):
             wait_until(lambda: scrape_of(stack).sum("sse_streams") == 2, "a stream of all jobs counts too")
         stack.journal.release(*names)

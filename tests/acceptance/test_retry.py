@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ulid import ULID
 
 from tests.acceptance.kinds import own, shared
 from tests.support.jobs import PREFIX, good
@@ -64,6 +65,8 @@ def test_options_of_a_retry_win_and_the_same_key_retries_once(stack: Stack) -> N
     repeated = again(stack, first, params={"tag": "new", "priority": 9}, headers=headers)
     assert repeated.json() == answer.json()
     assert repeated.headers["idempotent-replayed"] == "true"
+    for spelling in (first.lower(), str(ULID.from_str(first).to_uuid())):
+        assert again(stack, spelling, params={"tag": "new"}, headers=headers).json() == answer.json()
     waited = again(stack, first, 200, headers={"Prefer": "wait=20"})
     assert waited.json()["status"] == "completed"
 
@@ -78,6 +81,16 @@ def test_unknown_deleted_and_malformed_jobs_are_not_retried(stack: Stack) -> Non
     assert again(stack, "nonsense", 400).json()["type"] == "urn:servicekit:error:invalid-ulid"
     for query in ({"priority": 101}, {"nosuch": 1}):
         assert again(stack, stack.jobs.submit("note"), 422, params=query).json()["errors"]
+
+
+@shared(EMBEDDED)
+def test_a_retry_takes_no_arguments(stack: Stack) -> None:
+    job = stack.jobs.submit("note", mark="first")
+    stack.jobs.wait(job, "completed")
+    for body in (b'{"mark": "other"}', b'{"x":', b"[]"):
+        answer = stack.jobs.client.post(f"{PREFIX}/{job}/$retry", content=body)
+        assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (422, ["body"])
+    assert stack.jobs.client.post(f"{PREFIX}/{job}/$retry", json={}).status_code == 202
 
 
 @own(PREFORK)

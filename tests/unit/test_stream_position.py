@@ -229,6 +229,9 @@ def test_an_id_stays_short_when_many_transactions_are_open():
     many = Watermark(Mark(10**9, tuple(range(1000, 2000))), Mark(900))
     assert str(many) == "1000-900"
     assert parse_watermark(str(many)) == Watermark(Mark(1000), Mark(900))
+    # shortened, it has read less than was told: it says no more than it has read
+    many = Watermark(Mark(2000, tuple(range(900, 951))), Mark(1000, (900,)))
+    assert parse_watermark(str(many)) == Watermark(Mark(900), Mark(900))
 
 
 @pytest.mark.parametrize(

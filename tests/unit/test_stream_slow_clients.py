@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from celery_jobs.api.stream.all_jobs import AllJobs
+from celery_jobs.api.stream.batch import ROW_BYTES
 from celery_jobs.api.stream.follower import Follower
 from celery_jobs.records import submit
 from celery_jobs.records.cancel import cancel, delete_job
@@ -83,7 +84,7 @@ async def test_a_client_that_does_not_read_loses_nothing_and_costs_no_memory(all
     quick = await opened(all_jobs, NEVER_POLL)
     ids = await asyncio.to_thread(submit_and_cancel, records, MANY_JOBS)
     await quick.got(ids[-1], "pending", "canceled")
-    assert sum(batch.size for batch in all_jobs._log) <= SHORT_LOG_BYTES + 500 * all_jobs.page_rows * 2
+    assert sum(batch.size for batch in all_jobs._log) <= SHORT_LOG_BYTES + (500 + ROW_BYTES) * all_jobs.page_rows * 2
     assert all_jobs.dropped(slow.follower.place)
     slow.read.set()
     filtered.read.set()
