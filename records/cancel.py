@@ -144,6 +144,7 @@ class Deleted:
 
     executing: bool
     worker: str | None
+    celery_id: str  # by which a worker knows the run
     at_once: bool = False
 
 
@@ -152,7 +153,7 @@ _HIDE = (
     update(jobs)
     .where(_c.id == bindparam("job_id"), _c.deleted_at.is_(None))
     .values(deleted_at=now(), args="[]", kwargs="{}", result=null(), error_traceback=null(), **touched())
-    .returning(*_WHO)
+    .returning(*_WHO, _c.celery_id)
 )
 
 
@@ -164,7 +165,7 @@ def delete_job(connection: Connection, job_id: JobId) -> Deleted:
         raise JobNotFound(job_id)
     connection.execute(delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
     at_once = moved is not None and moved.status == str(_S.canceled)
-    return Deleted(row.status == str(_S.canceling), row.worker, at_once)
+    return Deleted(row.status == str(_S.canceling), row.worker, row.celery_id or job_id, at_once)
 
 
 _OVER = (_c.expires_at.is_not(None), _c.expires_at <= now())  # the first names the partial index

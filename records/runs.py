@@ -48,7 +48,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run came to; `run_at_seconds` and `retries` belong to a retry."""
+    """What a run came to; `run_in_seconds` and `retries` belong to a retry."""
 
     status: JobStatus
     result: str | None = None

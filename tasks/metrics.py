@@ -66,10 +66,7 @@ _DURATION: Final = "From the claim of one run to its recorded end; status retrie
 _QUEUE_WAIT: Final = "From the submit, or from run_at or the requeue where that is later, to the claim."
 _CANCEL: Final = "From the request to canceled; mode at_once: the job was not running."
 _STREAMS: Final = "Open Server-Sent Events streams of jobs."
-_JOBS: Final = (
-    "Jobs listed, by status and queue. Those that have ended are counted again when "
-    f"{KEPT_FOR_ITS_TIME} times as long has passed as the last count took."
-)
+_JOBS: Final = f"Jobs listed, by status and queue. A count stands for {KEPT_FOR_ITS_TIME} times as long as it took."
 _WORKERS: Final = "Live workers."
 _DATABASE_UP: Final = "1 when the database answered this scrape; without it there are neither jobs nor workers."
 

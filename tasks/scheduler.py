@@ -194,7 +194,7 @@ class CeleryScheduler:
         deleted = await self._async.write(cancel.delete_job, job_id)
         self._running.hints.changed(job_id)
         if deleted.executing:
-            self._running.nudges.look(job_id, deleted.worker)
+            self._running.nudges.look(deleted.celery_id, deleted.worker)
         if deleted.at_once:
             metrics.canceled(metrics.AT_ONCE, 0.0)
         self._running.dispatcher.wake()

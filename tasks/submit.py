@@ -21,7 +21,7 @@ _MOST_PER_COMMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """What a caller says about a job besides its arguments; None leaves what the task says.
+    """What a caller says about a job besides its arguments; None leaves the priority and the tags that the job has.
 
     `fingerprint` tells two requests with one `idempotency_key` apart; the key counts within its `idempotency_scope`.
     """

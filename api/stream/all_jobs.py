@@ -100,6 +100,7 @@ class AllJobs:
         self._looked = 0.0
         self._failures = 0
         self.written: Written = {}
+        self.writing = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._turns = asyncio.Semaphore(_PAGES_AT_ONCE)
         self._pages: OrderedDict[_Wanted, asyncio.Task[Sequence[Changed]]] = OrderedDict()
         self._log: deque[Batch] = deque()

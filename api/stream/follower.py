@@ -156,10 +156,12 @@ class Follower:
                     await self._closed.wait()
             return ()
         frames: list[bytes] = []
-        for changed in rows:
-            own = self._own(self._mine, changed, at.since.told)
-            if at.deletions or not changed.row.deleted:
-                frames += own
+        async with self._all.writing:
+            await asyncio.sleep(0)  # a few of those that catch up together, then whoever else waits for the loop
+            for changed in rows:
+                own = self._own(self._mine, changed, at.since.told)
+                if at.deletions or not changed.row.deleted:
+                    frames += own
         if len(rows) < self._all.page_rows:
             self._catching_up = None
             self._level_after = self._all.begun + 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
-from celery_jobs.records import admission, cancel, reads, workers
+from celery_jobs.records import admission, adopt, cancel, reads, workers
 from celery_jobs.records.clock import now
 from celery_jobs.records.errors import ForceImpossible, JobNotFound
-from celery_jobs.records.ids import new_job_id
+from celery_jobs.records.ids import job_id_of, new_job_id
 from celery_jobs.records.states import TERMINAL, CancelMode, CancelOutcome, JobStatus
 from tests.records import making
 from tests.records.faces import Face
@@ -131,6 +133,16 @@ def test_deleting_a_running_job_hides_it_and_its_code_ends_canceled(store: Face)
     job = started(store)
     store.write(cancel.delete_job, job.id)
     assert finish(store, job, result="1") is JobStatus.canceled
+
+
+def test_a_delete_names_the_run_as_its_worker_knows_it(store: Face):
+    celery_id = str(uuid4())
+    job_id = job_id_of(celery_id)
+    message = adopt.Adopted(job_id, celery_id, "t", "jobs", "[]", "{}", 0, None, None, False, 3)
+    store.write(adopt.adopt, message)
+    assert store.write(cancel.delete_job, job_id).celery_id == celery_id
+    ours = started(store)
+    assert store.write(cancel.delete_job, ours.id).celery_id == ours.id
 
 
 def test_a_deleted_pending_job_never_starts(store: Face):
