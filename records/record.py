@@ -84,6 +84,8 @@ class JobRecord(BaseModel):
         return _blank(cls).model_copy(update=fields)
 
 
+NOT_LISTED = {"error_traceback"}  # fields that no list shows, nor the stream of all jobs
+
 R = TypeVar("R", bound=JobRecord)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -31,12 +31,10 @@ from celery_jobs.api.stream.response import open_job_stream
 from celery_jobs.api.stream.wait import WaitedDep, wait_for_end
 from celery_jobs.api.submission import SubmissionDep, documented
 from celery_jobs.records.errors import JobFinished
-from celery_jobs.records.record import JobRecord
+from celery_jobs.records.record import NOT_LISTED, JobRecord
 from celery_jobs.records.states import CancelOutcome
 
 router = APIRouter()
-
-_NOT_LISTED: Final = {"error_traceback"}
 
 
 @router.get("", response_model=JobList, responses=PAGED | problems(422), dependencies=[MayRead, EachOnce])
@@ -148,4 +146,4 @@ async def _array(first: Sequence[JobRecord], batches: AsyncIterator[Sequence[Job
 
 
 def _listed(records: Sequence[JobRecord]) -> bytes:
-    return b",".join(record.model_dump_json(exclude=_NOT_LISTED).encode() for record in records)
+    return b",".join(record.model_dump_json(exclude=NOT_LISTED).encode() for record in records)

@@ -10,10 +10,9 @@ from celery_jobs.api.stream.frame import Key, Step, one_line
 from celery_jobs.api.stream.position import Place, Watermark
 from celery_jobs.records.changes import Changed
 from celery_jobs.records.ids import JobId
-from celery_jobs.records.record import JobFilter, StreamRow
+from celery_jobs.records.record import NOT_LISTED, JobFilter, StreamRow
 from celery_jobs.records.states import JobStatus
 
-_NOT_LISTED: Final = {"error_traceback"}
 _CHUNK_BYTES: Final = 64 * 1024  # what a stalled connection holds at most, besides an event
 _MOST_FILTERS: Final = 16
 ROW_BYTES: Final = 6_000  # what a row with its record and positions takes in memory, measured
@@ -50,7 +49,7 @@ def _event(row: StreamRow, step: Step, written: Written) -> tuple[JobStatus | No
     if frame is None:
         if len(written) >= _MOST_WRITTEN:
             written.clear()
-        frame = b"data: %s\n\n" % one_line(step.record.model_dump_json(exclude=_NOT_LISTED))
+        frame = b"data: %s\n\n" % one_line(step.record.model_dump_json(exclude=NOT_LISTED))
         written[key] = frame
     return step.record.status, frame
 

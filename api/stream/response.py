@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Protocol
 
 from starlette.exceptions import HTTPException
@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from celery_jobs.api.stream.frame import KEEP_ALIVE, Event, Key, Rank, events_after, gone, is_over, opening
 from celery_jobs.api.stream.hub import Hub, News, Subscription
-from celery_jobs.api.stream.shared import Rows
-from celery_jobs.records.errors import JobNotFound
+from celery_jobs.api.stream.shared import Rows, first_row
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import StreamRow
 
@@ -57,7 +56,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speak ASGI; a client that left is no error."""
-        listener = asyncio.create_task(self._close_when_client_leaves(receive))
+        listener = asyncio.create_task(close_when_client_leaves(receive, self._source.close))
         EventStream.open += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -74,11 +73,13 @@ class EventStream(Response):
             listener.cancel()
             self._source.close()
 
-    async def _close_when_client_leaves(self, receive: Receive) -> None:
-        with contextlib.suppress(OSError, HTTPException):  # a body over the limit, which no stream needs
-            while (await receive())["type"] != "http.disconnect":
-                pass
-        self._source.close()
+
+async def close_when_client_leaves(receive: Receive, close: Callable[[], None]) -> None:
+    """Call `close` when the client has gone; whatever else it sends is not looked at."""
+    with contextlib.suppress(OSError, HTTPException):  # a body over the limit, which nothing here needs
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    close()
 
 
 class JobFrames:
@@ -114,19 +115,18 @@ class JobFrames:
         return events
 
 
-_MOST_RENDERED: Final = 256
-_kept: dict[tuple[JobId, int, Key], list[Event]] = {}
+_MOST_RENDERED: Final = 16
+_kept: dict[tuple[int, Key], tuple[StreamRow, list[Event]]] = {}
 
 
 def _rendered(row: StreamRow, position: Key) -> list[Event]:
-    """The events after `position`; written once for all who watch a job and stand at the same place."""
-    key = row.id, row.version, position
-    events = _kept.get(key)
-    if events is None:
+    """The events after `position`; written once for all who are handed this row and stand at the same place."""
+    kept = _kept.get((id(row), position))
+    if kept is None:
         if len(_kept) >= _MOST_RENDERED:
             _kept.clear()
-        events = _kept[key] = events_after(row, position)
-    return events
+        kept = _kept[id(row), position] = row, events_after(row, position)  # the row kept alive, its id is its own
+    return kept[1]
 
 
 async def open_job_stream(
@@ -139,10 +139,7 @@ async def open_job_stream(
     """The stream of a job, or 204 after its end; JobNotFound comes before anything is sent."""
     subscription = hub.subscribe(job_id, poll_interval)
     try:
-        row = (await source.rows([job_id])).get(job_id)
-        if row is None or row.deleted:
-            raise JobNotFound(job_id)
-        subscription.seen(row)
+        row = await first_row(source, subscription)
         if not is_over(row, last_event_id):
             return EventStream(JobFrames(subscription, row, last_event_id))
     except BaseException:

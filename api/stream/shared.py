@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
+from celery_jobs.api.stream.hub import Subscription
+from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import StreamRow
 
@@ -48,6 +50,15 @@ class SharedRows:
             return await self._source.rows(asked)
         finally:
             self._reading -= 1
+
+
+async def first_row(source: Rows, subscription: Subscription) -> StreamRow:
+    """The row with which somebody begins to watch a job; JobNotFound when there is none."""
+    row = (await source.rows([subscription.job_id])).get(subscription.job_id)
+    if row is None or row.deleted:
+        raise JobNotFound(subscription.job_id)
+    subscription.seen(row)
+    return row
 
 
 def _looked_at(task: asyncio.Task[Mapping[JobId, StreamRow]]) -> None:

@@ -6,16 +6,15 @@ The client that leaves ends its wait, and so does the service that stops: the an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
-from starlette.exceptions import HTTPException
 
 from celery_jobs.api.deps import JobIdDep
 from celery_jobs.api.prefer import PreferDep
 from celery_jobs.api.stream.hub import Hub, News, Subscription
-from celery_jobs.api.stream.shared import SharedRows
+from celery_jobs.api.stream.response import close_when_client_leaves
+from celery_jobs.api.stream.shared import SharedRows, first_row
 from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobRecord, StreamRow
@@ -32,12 +31,9 @@ async def wait_for_end(request: Request, job_id: JobId, seconds: float) -> JobRe
     hub: Hub = request.app.state.hub
     rows: SharedRows = request.app.state.rows
     subscription = hub.subscribe(job_id, _UNSEEN_SECONDS)
-    listener = asyncio.create_task(_close_when_client_leaves(request, subscription))
+    listener = asyncio.create_task(close_when_client_leaves(request.receive, subscription.close))
     try:
-        row = (await rows.rows([job_id])).get(job_id)
-        if row is None or row.deleted:
-            raise JobNotFound(job_id)
-        subscription.seen(row)
+        row = await first_row(rows, subscription)
         longest = request.app.state.scheduler.settings.long_poll_max_wait_seconds
         return (await _end_or_latest(subscription, row, min(seconds, longest))).record
     finally:
@@ -68,10 +64,3 @@ async def _end_or_latest(subscription: Subscription, row: StreamRow, seconds: fl
         if isinstance(news, StreamRow):
             row = news
     return row
-
-
-async def _close_when_client_leaves(request: Request, subscription: Subscription) -> None:
-    with contextlib.suppress(OSError, HTTPException):  # a body over the limit, which no wait needs
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-    subscription.close()
