@@ -20,7 +20,7 @@ from celery_jobs.records.store import Store
 from celery_jobs.records.submit import NewJob, insert_batch
 from tests.acceptance.kinds import own
 from tests.acceptance.test_all_jobs_stream import PATH, WHOLE, events_of, follow, last_id, until_ended, until_told
-from tests.acceptance.test_stream_service import connections, dechunked, raw_stream
+from tests.acceptance.test_stream_service import dechunked, raw_stream
 from tests.support.jobs import Jobs
 from tests.support.sse import open_stream, parse
 from tests.support.stack import EMBEDDED, PREFORK, Kind, Stack
@@ -35,17 +35,16 @@ MOST_GROWTH_BYTES = 35 << 20  # a process that kept all these events in memory g
 @own(PREFORK)
 def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
-    url = stack.service.env["DATABASE_URL"]
     limits = httpx.Limits(max_connections=None)
     with ExitStack() as opened, httpx.Client(base_url=stack.apis[0].url, limits=limits) as client:
         opened.enter_context(open_stream(client, PATH))
-        idle = connections(url)
+        idle = stack.database_connections()
         streams = [opened.enter_context(open_stream(client, PATH)) for _ in range(200)]
         job = stack.jobs.submit("noop")
         for stream in streams:
             until_ended(stream, [job])
             assert events_of(stream, job) == WHOLE
-        wait_until(lambda: connections(url) <= idle + 2, "the streams hold no connections")
+        wait_until(lambda: stack.database_connections() <= idle + 2, "the streams hold no connections")
 
 
 @own(PREFORK)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import psutil
-import psycopg
 import pytest
 
 from tests.acceptance.kinds import own
@@ -58,19 +57,9 @@ def footprint(stack: Stack) -> Footprint:
         descriptors=process.num_fds(),
         connections=sum(each.laddr.port == port and bool(each.raddr) for each in process.net_connections("tcp")),
         threads=process.num_threads(),
-        database=database_connections(stack),
+        database=stack.database_connections(),
         streams=open_streams(stack),
     )
-
-
-def database_connections(stack: Stack) -> int:
-    if stack.kind.database != "postgresql":
-        return 0
-    with psycopg.connect(stack.service.env["DATABASE_URL"]) as connection:
-        row = connection.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        ).fetchone()
-    return row[0] if row else 0
 
 
 def open_streams(stack: Stack) -> int:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import psutil
-import psycopg
 import pytest
 
 from tests.acceptance.kinds import own
@@ -108,16 +107,6 @@ async def timed_with(client: httpx.AsyncClient) -> dict[str, list[float]]:
     return took
 
 
-def database_connections(stack: Stack) -> int:
-    if stack.kind.database != "postgresql":
-        return 0
-    with psycopg.connect(stack.service.env["DATABASE_URL"]) as connection:
-        row = connection.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        ).fetchone()
-    return row[0] if row else 0
-
-
 @own(EMBEDDED, PREFORK)
 async def test_two_hundred_who_wait_cost_the_others_nothing_and_are_told_at_once(
     new_stack: NewStack, kind: Kind
@@ -127,10 +116,10 @@ async def test_two_hundred_who_wait_cost_the_others_nothing_and_are_told_at_once
     jobs = [stack.jobs.submit("hold", name=name) for name in held]
     for job in jobs:
         stack.journal.wait_start(job)
-    idle = database_connections(stack)
+    idle = stack.database_connections()
     async with all_waiting(stack, jobs) as waiters:
         took = await timed(stack.apis[0].url)
-        busy = database_connections(stack)
+        busy = stack.database_connections()
         assert not any(waiter.told for waiter in waiters)
         stack.journal.release(*held)
     for name, seconds in took.items():

@@ -84,6 +84,13 @@ def test_a_job_that_did_not_start_in_time_is_canceled_as_expired(kind: Kind, new
     assert not stack.journal.starts(job)
 
 
+@own(EMBEDDED, PREFORK)
+def test_expiry_does_not_wait_for_the_next_look_at_dead_workers(kind: Kind, new_stack: NewStack) -> None:
+    stack = new_stack(kind, JOBS_WORKER_TIMEOUT_SECONDS="600").start()
+    stack.jobs.change_queue(paused=True)
+    stack.jobs.wait(stack.jobs.submit("note", params={"expires_in_seconds": 0.2}), "canceled", timeout=10)
+
+
 @shared(EMBEDDED, PREFORK)
 def test_a_job_that_expires_at_once_never_runs(stack: Stack) -> None:
     job = stack.jobs.submit("note", params={"expires_in_seconds": 0})

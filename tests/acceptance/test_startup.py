@@ -12,6 +12,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
 from tests.support.redis import RedisServer
 from tests.support.service import Service
+from tests.support.stack import EMBEDDED, Stack
 
 NewService = Callable[..., Service]
 
@@ -160,3 +161,12 @@ def test_every_command_explains_itself(new_service: NewService) -> None:
         ended: subprocess.CompletedProcess[str] = service.run(command, "--help")
         assert ended.returncode == 0
         assert "--help" in ended.stdout
+
+
+def test_the_embedded_service_says_in_its_log_which_job_failed_and_where(start_stack: Callable[..., Stack]) -> None:
+    stack = start_stack(EMBEDDED)
+    job = stack.jobs.submit("raising", text="no such luck")
+    stack.jobs.wait(job, "failed")
+    stack.process.wait_for_log(f"[{job}]")
+    stack.process.wait_for_log("ValueError: no such luck")
+    assert "sample.raising" in stack.process.log

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 import pytest
 
 from tests.acceptance.kinds import own, shared
@@ -83,33 +82,23 @@ def test_two_api_processes_give_the_same_events(new_stack: NewStack, kind: Kind)
         assert ids(stream.rest()) == ["1-2-0", "1-4-0"]
 
 
-def connections(url: str) -> int:
-    """How many others use this database."""
-    with psycopg.connect(url) as connection:
-        row = connection.execute(
-            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        ).fetchone()
-    return row[0] if row else 0
-
-
 @own(PREFORK)
 def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
     held = stack.name()
     job = stack.jobs.submit("hold", name=held)
     stack.journal.wait_start(job)
-    url = stack.service.env["DATABASE_URL"]
     with (
         ExitStack() as opened,
         httpx.Client(base_url=stack.apis[0].url, limits=httpx.Limits(max_connections=None)) as c,
     ):
         one = opened.enter_context(open_stream(c, f"/api/v1/jobs/{job}/$stream"))
         one.next()
-        idle = connections(url)
+        idle = stack.database_connections()
         streams = [opened.enter_context(open_stream(c, f"/api/v1/jobs/{job}/$stream")) for _ in range(200)]
         for stream in streams:
             assert stream.next().status == "running"
-        wait_until(lambda: connections(url) <= idle + 2, "the streams hold no connections")
+        wait_until(lambda: stack.database_connections() <= idle + 2, "the streams hold no connections")
         assert len(stack.jobs.list()) == 1
         stack.journal.release(held)
         for stream in streams:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+import psycopg
+
 from tests.support.jobs import Jobs
 from tests.support.journal import Journal
 from tests.support.processes import Process
@@ -127,6 +129,16 @@ class Stack:
         self.journal.release(*held)
         for job in jobs:
             self.jobs.wait(job, "completed")
+
+    def database_connections(self) -> int:
+        """How many others use its PostgreSQL database; 0 where there is none."""
+        if self.kind.database != "postgresql":
+            return 0
+        with psycopg.connect(self.service.env["DATABASE_URL"]) as connection:
+            row = connection.execute(
+                "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            ).fetchone()
+        return row[0] if row else 0
 
     def broker_database(self) -> int:
         """The number of the Redis database that carries its messages."""

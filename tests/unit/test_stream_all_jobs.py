@@ -100,6 +100,19 @@ async def test_two_hundred_streams_are_read_as_one_and_open_together(all_jobs: A
     assert changing <= 6, "a look for each hint, whoever follows"
 
 
+async def test_streams_that_come_back_together_share_what_they_missed(all_jobs: AllJobs, records: AllRecords):
+    reading = await opened(all_jobs, NEVER_POLL)
+    await reading.leave()
+    missed = [records.new_job() for _ in range(3)]
+    before = records.reads
+    readings = await asyncio.gather(*(opened(all_jobs, NEVER_POLL, reading.last_id) for _ in range(100)))
+    for each in readings:
+        for job_id in missed:
+            await each.got(job_id, "pending")
+    assert records.reads - before <= 10, "looks and pages for all, not a page for each"
+    await asyncio.gather(*(each.leave() for each in readings))
+
+
 async def test_hints_that_come_together_share_a_look(all_jobs: AllJobs, records: AllRecords):
     reading = await opened(all_jobs, NEVER_POLL)
     before, loop = records.reads, asyncio.get_running_loop()
