@@ -8,7 +8,7 @@ JOBS    ?= 2
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check fmt docs bench clean
+.PHONY: help setup run test test-slow check fmt docs bench chaos clean
 
 help:  ## Show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -42,6 +42,9 @@ docs: $(VENV)/.dev  ## Write the pages of docs that are generated
 
 bench: $(VENV)/.bench  ## Run the benchmarks (ARGS=--quick: a few minutes)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(VENV)/.dev  ## Storms of faults over deployments, and what they broke (ARGS="embedded --seconds 60")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:  ## Remove .venv and what tools left
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache

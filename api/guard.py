@@ -1,7 +1,8 @@
-"""What is refused before any route sees it: foreign hosts and origins, and bodies that are too large (section 9)."""
+"""What is answered outside of the routes: foreign hosts and origins, too large bodies, and a server that must end."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
@@ -13,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celery_jobs.api.problems import BAD_REQUEST, FORBIDDEN, TOO_LARGE, internal_problem, problem
+from celery_jobs.api.problems import BAD_REQUEST, FORBIDDEN, TOO_LARGE, internal_problem, problem, unavailable
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 _ASKS_FOR_PRIVATE_NETWORK: Final = b"access-control-request-private-network"
+_CUT_OFF: Final = "The service is shutting down and could not finish this request; repeat it"
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
@@ -98,6 +100,33 @@ def _varying(send: Send) -> Send:
         await send(message)
 
     return varying
+
+
+class CutOff:
+    """Answers 503 to a request whose time ends with the server's: it cancels what is open when its patience is over."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and answer what was canceled before its answer began."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            # answered, so the cancel ends here: the server would log it as a fault of ours and send a 500
+            await unavailable(scope, _CUT_OFF)(scope, receive, send)
 
 
 class Unforeseen:

@@ -108,6 +108,11 @@ def problem(
     return Response(content, kind.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
+def unavailable(scope: Scope, detail: str) -> Response:
+    """A 503 that says when to come again."""
+    return problem(scope, UNAVAILABLE, detail, headers={"Retry-After": str(_RETRY_AFTER_SECONDS)})
+
+
 def request_path(scope: Scope) -> str:
     """The request's path as it was sent, percent-encoding and all."""
     raw = scope.get("raw_path")

@@ -28,14 +28,30 @@ _OPEN_REQUESTS_SECONDS: Final = 3
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The listening socket; SettingsError for a port that is taken, and for an address that others reach unchecked."""
+    """The socket to serve on; SettingsError for a port that is taken, and for an address that others reach unchecked.
+
+    It listens when the server has started: until then clients are refused and go to another process, and wait for none.
+    """
     host, port = settings.host, settings.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         _demand_keys(settings, str(address[0]))
-        return socket.create_server((str(address[0]), port), family=family, backlog=2048)
+        return _bound(family, (str(address[0]), port))
     except OSError as error:
         raise SettingsError(_why_not(error, host, port)) from None
+
+
+def _bound(family: int, address: tuple[str, int]) -> socket.socket:
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait for old connections
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def inherit(descriptor: int) -> socket.socket:

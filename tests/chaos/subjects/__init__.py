@@ -1,0 +1,1 @@
+"""What the storm blows over: modules of tasks for its deployments, and the service that it is compared with."""
