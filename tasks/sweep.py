@@ -1,4 +1,4 @@
-"""Sweeping: dead workers, lost messages, what expired and what is old. Runs in every API and worker process; safe at once.
+"""Sweeping: dead workers, lost messages, what expired, what is old. In every API and worker process; safe at once.
 
 It judges workers only after a full timeout of gap-free contact with the database, also after its own start: in an
 outage nobody could renew a lease, and a process that was paused saw nobody renew one.
