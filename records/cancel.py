@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from celery_jobs.records import reads
-from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.clock import now
 from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move, touched
@@ -149,10 +149,19 @@ class Deleted:
 
 
 _DELETE_CANCELS = _cancel(_c.deleted_at.is_(None))
+# what hiding a job writes; nothing that is large or anybody's own outlives it
+HIDDEN: dict[str, Any] = {
+    "deleted_at": now(),
+    "args": "[]",
+    "kwargs": "{}",
+    "result": null(),
+    "error_traceback": null(),
+    **touched(),
+}
 _HIDE = (
     update(jobs)
     .where(_c.id == bindparam("job_id"), _c.deleted_at.is_(None))
-    .values(deleted_at=now(), args="[]", kwargs="{}", result=null(), error_traceback=null(), **touched())
+    .values(**HIDDEN)
     .returning(*_WHO, _c.celery_id)
 )
 
@@ -184,13 +193,3 @@ def expire(connection: Connection) -> list[JobId]:
         error="expired: the job did not start in time",
     ).returning(_c.id)
     return [JobId(row.id) for row in connection.execute(statement)]
-
-
-def purge_deleted(connection: Connection, own_seconds: float, foreign_seconds: float, most: int = 500) -> int:
-    """Remove hidden rows that have ended and for which no message can come any more."""
-    old = or_(
-        and_(_c.kind == str(JobKind.own), _c.celery_id.is_(None), _c.deleted_at < from_now(-own_seconds)),
-        _c.deleted_at < from_now(-foreign_seconds),
-    )
-    chosen = select(_c.seq).where(_c.deleted_at.is_not(None), old, _c.finished_at.is_not(None)).limit(most)
-    return connection.execute(delete(jobs).where(_c.seq.in_(chosen))).rowcount

@@ -142,6 +142,14 @@ class Settings(BaseSettings):
     idempotency_seconds: Seconds = Field(
         default=86400.0, gt=0, description="How long an `Idempotency-Key` is remembered."
     )
+    retention_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=100 * 366 * 86400,
+        allow_inf_nan=False,
+        description="How long the record of a job stays after its end; then it is deleted, with its result and its "
+        "`Idempotency-Key`. Without it: for ever.",
+    )
     long_poll_max_wait_seconds: float = Field(
         default=120.0,
         gt=0,

@@ -39,6 +39,8 @@ _TERMINAL_SQL = ", ".join(f"'{status}'" for status in sorted(TERMINAL))
 _STATUSES_SQL = ", ".join(f"'{status}'" for status in JobStatus)
 _WAITING_SQL = text("status = 'pending' AND dispatched_at IS NULL")
 _ACTIVE_SQL = text("status IN ('running', 'canceling') OR (status = 'pending' AND dispatched_at IS NOT NULL)")
+_ENDED_SQL = text("finished_at IS NOT NULL AND deleted_at IS NULL")
+_DELETED_OWN_SQL = text("deleted_at IS NOT NULL AND kind = 'own' AND celery_id IS NULL")
 
 jobs = Table(
     "jobs",
@@ -122,6 +124,9 @@ jobs = Table(
         postgresql_where=text("deleted_at IS NOT NULL"),
         sqlite_where=text("deleted_at IS NOT NULL"),
     ),
+    # ordered by age, for those who forget: records that ended, and hidden rows that only our own messages name
+    Index("ix_jobs_finished", "finished_at", postgresql_where=_ENDED_SQL, sqlite_where=_ENDED_SQL),
+    Index("ix_jobs_deleted_own", "deleted_at", postgresql_where=_DELETED_OWN_SQL, sqlite_where=_DELETED_OWN_SQL),
     Index(
         "ix_jobs_expiring",
         "status",

@@ -19,7 +19,7 @@ from celery_jobs.records.settings import Settings, environment_names
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Servers": ("broker_url", "database", "result_backend", "data_dir"),
+    "Servers": ("broker_url", "database", "retention_seconds", "result_backend", "data_dir"),
     "Tasks and queues": ("imports", "default_queue", "max_concurrency"),
     "Workers": (
         *("concurrency", "max_pool", "shutdown_timeout_seconds", "worker_timeout_seconds", "cancel_grace_seconds"),

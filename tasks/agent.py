@@ -48,7 +48,7 @@ class Agent:
         process.become(here)
         self._here = here
         self.dispatcher = Dispatcher(self._store)
-        self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings.worker_timeout_seconds)
+        self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings)
         self._heartbeat: Heartbeat | None = None
         self._growth = LastingGrowth(lambda: worker.consumer, settings.worker_timeout_seconds)
         self._children = Duty("children", self._look_at_children, CHILDREN_LOOK_SECONDS)

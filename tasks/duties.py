@@ -44,7 +44,7 @@ class Duties:
         store.write(queues.set_start_limit, settings.default_queue, max_concurrency)
         self.dispatcher = Dispatcher(store)
         self.nudges = Nudges(settings.embedded)
-        self._sweeper = Sweeper(store, self.dispatcher, self.hints, settings.worker_timeout_seconds)
+        self._sweeper = Sweeper(store, self.dispatcher, self.hints, settings)
         self._worker: EmbeddedWorker | None = None
         if settings.embedded:
             wanted = max(settings.concurrency or DEFAULT_SLOTS, max_concurrency or 0)

@@ -1,4 +1,4 @@
-"""Sweeping: dead workers, lost messages, expired and deleted jobs. Runs in every API and worker process; safe at once.
+"""Sweeping: dead workers, lost messages, what expired, what is old. In every API and worker process; safe at once.
 
 It judges workers only after a full timeout of gap-free contact with the database, also after its own start: in an
 outage nobody could renew a lease, and a process that was paused saw nobody renew one.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 
-from celery_jobs.records import admission, cancel, queues, submit, workers
+from celery_jobs.records import admission, cancel, queues, retention, submit, workers
 from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
 from celery_jobs.tasks import metrics
 from celery_jobs.tasks.dispatch import Dispatcher
@@ -19,10 +21,16 @@ from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
 EXPIRE_EVERY_SECONDS = 1.0
+RETIRE_EVERY_SECONDS = 1.0
+STOP_SECONDS = 1.0
 TIDY_EVERY_SECONDS = 10.0
-TIDY_BATCHES = 40  # of 500 each, so that a flood is tidied away as fast as it came
-# a deleted job's own message arrives within this time or never; messages that others published may come later
-KEEP_DELETED_SECONDS = 3_600.0
+# While there is more, a batch follows after this and after so many times what the last one took: a flood goes faster
+# than it can come, and others, SQLite's other writers too, get the database for most of the time.
+NEXT_BATCH_SECONDS = 0.1
+REST_PER_WORK = 4
+# streams in other processes learn of a deletion within this time, also after an outage; without the row our own
+# messages run nothing, but messages that others published would make a new record
+KEEP_DELETED_SECONDS = 600.0
 KEEP_DELETED_FOREIGN_SECONDS = 2 * 86_400.0
 
 _log = logging.getLogger("celery_jobs.sweep")
@@ -31,31 +39,37 @@ _log = logging.getLogger("celery_jobs.sweep")
 class Sweeper:
     """One per process."""
 
-    def __init__(self, store: Store, dispatcher: Dispatcher, hints: Hints, timeout_seconds: float) -> None:
+    def __init__(self, store: Store, dispatcher: Dispatcher, hints: Hints, settings: Settings) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._hints = hints
-        self._timeout = timeout_seconds
+        self._timeout = settings.worker_timeout_seconds
+        self._retention = settings.retention_seconds
         self._in_contact_since: float | None = None
         self._last_contact = 0.0
-        self._tidied_at = 0.0
-        interval = timeout_seconds / SWEEPS_PER_TIMEOUT
+        interval = self._timeout / SWEEPS_PER_TIMEOUT
         self._duty = Duty("sweep", self._sweep, interval)
         self._expiry = Duty("expire", self._expire, EXPIRE_EVERY_SECONDS)
         # apart, since a silent broker makes it slow, and a slow sweep may not judge
         self._again = Duty("publish-again", self._send_again, interval)
+        self._tidying = Duty("tidy", self._tidy, TIDY_EVERY_SECONDS)
+        self._retiring = Duty("retire", self._retire, RETIRE_EVERY_SECONDS)
+        self._duties = [self._duty, self._expiry, self._again, self._tidying]
+        if self._retention is not None:
+            self._duties.append(self._retiring)
 
     def start(self) -> None:
         """Begin to sweep."""
-        self._duty.start()
-        self._expiry.start()
-        self._again.start()
+        for duty in self._duties:
+            duty.start()
 
     def stop(self) -> None:
-        """End after the sweep under way."""
-        self._again.stop()
-        self._expiry.stop()
-        self._duty.stop()
+        """End after what is under way, and with all of it within a second."""
+        deadline = time.monotonic() + STOP_SECONDS
+        for duty in self._duties:
+            duty.stop(0.0)
+        for duty in self._duties:
+            duty.stop(max(0.0, deadline - time.monotonic()))
 
     def may_judge(self) -> bool:
         """True after a full timeout without a gap in the contact with the database."""
@@ -73,23 +87,30 @@ class Sweeper:
             raise
         if self.may_judge():
             self._bury(gone)
-        self._tidy()
 
     def _expire(self) -> None:
         if self._store.read(cancel.any_expired):
             self._hints.changed(*self._store.write(cancel.expire))
 
+    def _retire(self) -> None:
+        """One batch of the records that are older than they are kept."""
+        assert self._retention is not None
+        began, ids = time.monotonic(), list[JobId]()
+        if self._store.read(retention.any_outlived, self._retention):
+            ids = self._store.write(retention.retire, self._retention)
+            self._hints.changed(*ids)
+        more = len(ids) == retention.BATCH
+        self._retiring.interval_seconds = _rest(began) if more else RETIRE_EVERY_SECONDS
+
     def _tidy(self) -> None:
-        """What need not happen at once."""
-        if time.monotonic() - self._tidied_at < TIDY_EVERY_SECONDS:
-            return
-        self._tidied_at = time.monotonic()
-        self._store.write(queues.ensure_named)
-        for _ in range(TIDY_BATCHES):
-            keys = self._store.write(submit.forget_keys)
-            rows = self._store.write(cancel.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
-            if not keys and not rows:
-                return
+        """What need not happen at once: one batch of what is forgotten."""
+        began = time.monotonic()
+        if self._tidying.interval_seconds == TIDY_EVERY_SECONDS:
+            self._store.write(queues.ensure_named)
+        keys = self._store.write(submit.forget_keys)
+        rows = self._store.write(retention.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
+        more = keys == retention.BATCH or rows >= retention.BATCH
+        self._tidying.interval_seconds = _rest(began) if more else TIDY_EVERY_SECONDS
 
     def _bury(self, gone: list[str]) -> None:
         closed = [job_id for incarnation in gone for job_id in self._store.write(workers.bury, incarnation)]
@@ -111,6 +132,10 @@ class Sweeper:
             if old or self._store.read(admission.overtaken, job):
                 _log.info("job %s was handed over %.0f s ago and did not start: published again", job.id, waited)
                 self._dispatcher.republish(job)
+
+
+def _rest(began: float) -> float:
+    return max(NEXT_BATCH_SECONDS, REST_PER_WORK * (time.monotonic() - began))
 
 
 def _seconds_since_boot() -> float:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from celery_jobs.records import admission, adopt, cancel, reads, workers
+from celery_jobs.records import admission, adopt, cancel, reads, retention, workers
 from celery_jobs.records.clock import now
 from celery_jobs.records.errors import ForceImpossible, JobNotFound
 from celery_jobs.records.ids import job_id_of, new_job_id
@@ -180,10 +180,10 @@ def test_hidden_rows_go_when_they_have_ended_and_nothing_can_arrive_any_more(sto
     making.set_columns(store, foreign.id, kind="foreign")
     for job in (executing, ended, foreign):
         store.write(cancel.delete_job, job.id)
-    assert store.write(cancel.purge_deleted, 60.0, 60.0) == 0
-    assert store.write(cancel.purge_deleted, -1.0, 60.0) == 1
+    assert store.write(retention.purge_deleted, 60.0, 60.0) == 0
+    assert store.write(retention.purge_deleted, -1.0, 60.0) == 1
     assert row(store, ended.id) is None
-    assert store.write(cancel.purge_deleted, -1.0, -1.0) == 1
+    assert store.write(retention.purge_deleted, -1.0, -1.0) == 1
     assert row(store, foreign.id) is None
     assert row(store, executing.id) is not None
     assert row(store, visible.id) is not None

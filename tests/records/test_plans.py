@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, text
 
-from celery_jobs.records import admission, cancel, changes, queues, reads, runs
+from celery_jobs.records import admission, cancel, changes, queues, reads, retention, runs
 from celery_jobs.records.ids import new_job_id
 from celery_jobs.records.record import JobFilter
 from tests.records.faces import Face
@@ -24,7 +24,10 @@ HOT: list[tuple[str, Callable[[Face], object], str]] = [
     ("count", lambda face: face.store.write(admission.admit, "jobs"), "ix_jobs_active"),
     ("look", lambda face: face.store.read(admission.queues_with_work), "ix_jobs_waiting"),
     ("expire", lambda face: face.store.write(cancel.expire), "ix_jobs_expiring"),
-    ("purge", lambda face: face.store.write(cancel.purge_deleted, 1.0, 1.0), "ix_jobs_deleted"),
+    ("purge", lambda face: face.store.write(retention.purge_deleted, 1.0, 1.0), "ix_jobs_deleted_own"),
+    ("purge of others", lambda face: face.store.write(retention.purge_deleted, 1.0, 1.0), r"ix_jobs_deleted "),
+    ("old records", lambda face: face.store.read(retention.any_outlived, 1.0), "ix_jobs_finished"),
+    ("retire", lambda face: face.store.write(retention.retire, 1.0), "ix_jobs_finished"),
     ("own runs", lambda face: runs.own_runs(face.store, "x"), "ix_jobs_"),
     ("changes", lambda face: face.store.read(changes.changed_since, 5, [new_job_id()]), "_jobs_"),
     ("all changes", lambda face: all_changes(face, changes.Mark(5)), "ix_jobs_change"),

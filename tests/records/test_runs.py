@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from celery_jobs.records import cancel, runs, workers
+from celery_jobs.records import cancel, retention, runs, workers
 from celery_jobs.records.ids import new_job_id
 from celery_jobs.records.record import Progress
 from celery_jobs.records.runs import Claim, Ending, Runner
@@ -71,7 +71,7 @@ def test_an_unknown_job_is_not_claimed_and_reads_as_none(store: Face):
     job = made(store)
     job.id = making.submit(store, queue=job.queue)
     store.write(cancel.delete_job, job.id)
-    store.write(cancel.purge_deleted, -10.0, -10.0)
+    store.write(retention.purge_deleted, -10.0, -10.0)
     assert claim(store, job) is None
     assert runs.read_for_claim(store.store, job.id) is None
 
