@@ -91,13 +91,13 @@ class Agent:
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then every process ends the runs that are no longer its own."""
         try:
-            closed = self._store.write_within(2.0, workers.cancel_for_shutdown, self._here.incarnation)
+            closed = self._store.write_within(UNWIND_SECONDS / 2, workers.cancel_for_shutdown, self._here.incarnation)
             self._here.hints.changed(*closed)
-            metrics.closed(self._store, closed)
             self._everybody_looks()
-        except Exception as error:
+            time.sleep(UNWIND_SECONDS)
+            metrics.closed(self._store, closed)
+        except Exception as error:  # nor would their processes find out that they were canceled
             _log.warning("the jobs that are cut off are left to the sweeper: %s", error)
-        time.sleep(UNWIND_SECONDS)
         if not self._forks():
             self._worker.pool.abandon()
         for child in self._pool_processes():  # those whose code did not let itself be stopped

@@ -35,6 +35,7 @@ class Proxy:
         self._passing.set()
         self._lose: Looks | None = None
         self._left = 0
+        self._ended = threading.Event()
 
     # --- faults
 
@@ -87,6 +88,7 @@ class Proxy:
         try:
             yield self
         finally:
+            self._ended.set()
             self.speak()
             self.refuse()
 
@@ -115,7 +117,8 @@ class Proxy:
             while data := source.recv(_CHUNK):
                 self._passing.wait()
                 if pair.deaf:
-                    threading.Event().wait()  # for ever, as its connection
+                    self._ended.wait()
+                    break
                 if not asks and pair.loses_answer:
                     break  # the server has done it
                 if asks and self._loses(data):
