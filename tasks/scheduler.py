@@ -193,9 +193,7 @@ class CeleryScheduler:
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
         tries = count()
-        deleted = await self._async.write(
-            lambda connection: cancel.delete_job(connection, job_id, again=next(tries) > 0)
-        )
+        deleted = await self._async.write(lambda opened: cancel.delete_job(opened, job_id, again=next(tries) > 0))
         self._running.hints.changed(job_id)
         if deleted.executing:
             self._running.nudges.look(deleted.celery_id, deleted.worker)

@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 from tests.acceptance.kinds import own
 from tests.support.outage import ANSWERED_SECONDS, RAW, ends_within, worker_rows
 from tests.support.postgres import PostgresServer
-from tests.support.proxy import Proxy, says
+from tests.support.proxy import Looks, Proxy, says
 from tests.support.stack import PREFORK, Kind, Stack, migrate
 from tests.support.waiting import wait_until
 
@@ -37,66 +37,65 @@ def behind_proxy(
 
 # what a process says to the database, by words that only this statement has
 SUBMIT = says("INSERT INTO jobs")
-HAND_OVER = says("SET dispatched_at=statement_timestamp()", "dispatched_at=statement_timestamp(), published_at")
+HAND_OVER = says("published_at=statement_timestamp()")
 CLAIM = says("claim_token=$")
+END = says("result=CASE")
 COMMIT = says("COMMIT")
 
 
 @own(PREFORK)
-def test_a_commit_whose_answer_is_lost_takes_effect_once(
+def test_what_was_committed_counts_once_and_what_was_refused_never(
     new_stack: NewStack, kind: Kind, postgres_server: PostgresServer
 ) -> None:
     env = {"JOBS_WORKER_TIMEOUT_SECONDS": f"{T:g}"}
     with behind_proxy(new_stack, kind, postgres_server, slots=2, **env) as (stack, proxy):
-        ran: list[str] = []
-        for lost in (SUBMIT, HAND_OVER, CLAIM):
-            before = proxy.cuts
-            proxy.lose_answer(lost)
-            ran.append(stack.jobs.submit("note"))
-            assert stack.jobs.wait(ran[-1], "completed")["attempt"] == 1
-            wait_until(lambda before=before: proxy.cuts > before, "an answer was lost")
-        held, name = stack.jobs.submit("hold", name=(name := stack.name())), name
-        stack.journal.wait_start(held)
-        proxy.lose_answer(says("result=CASE"))
-        stack.journal.release(name)
-        assert stack.jobs.wait(held, "completed")["attempt"] == 1
-        assert stack.jobs.result(held)["result"] == name
-        assert [record["id"] for record in stack.jobs.list()] == [held, *reversed(ran)]
-        for job in [*ran, held]:
-            assert len(stack.journal.starts(job)) == 1
+        jobs = [loses(proxy, lost, stack) for lost in (SUBMIT, HAND_OVER, CLAIM, END)]
+        jobs.append(a_cancel_whose_answer_is_lost(stack, proxy))
+        a_submit_while_the_database_is_frozen(stack, proxy)
+        assert [record["id"] for record in stack.jobs.list()] == jobs[::-1]
+        for job in jobs:
+            assert len(stack.journal.starts(job)) == stack.jobs.record(job)["attempt"] == 1
+        a_delete_whose_answer_is_lost(stack, proxy, jobs[-1])
 
 
-@own(PREFORK)
-def test_a_cancel_and_a_delete_whose_answers_are_lost_are_told_truly(
-    new_stack: NewStack, kind: Kind, postgres_server: PostgresServer
-) -> None:
-    with behind_proxy(new_stack, kind, postgres_server, slots=1) as (stack, proxy):
-        job = stack.jobs.submit("hold_async", name=stack.name())
-        stack.journal.wait_start(job)
-        proxy.lose_answer(COMMIT)
-        stack.jobs.cancel(job)
-        stack.jobs.wait(job, "canceled")
-        proxy.lose_answer(COMMIT)
-        stack.jobs.delete(job)
-        assert stack.jobs.client.get(f"/api/v1/jobs/{job}").status_code == 404
+def loses(proxy: Proxy, answer: Looks, stack: Stack) -> str:
+    """A job that completes though the answer to one of its commits is lost."""
+    before = proxy.cuts
+    proxy.lose_answer(answer)
+    job = stack.jobs.submit("note", mark="x")
+    stack.jobs.wait(job, "completed")
+    assert stack.jobs.result(job)["result"] == "x"
+    wait_until(lambda: proxy.cuts > before, "an answer was lost")
+    return job
 
 
-@own(PREFORK)
-def test_a_submit_that_was_refused_while_the_database_was_frozen_is_not_made_later(
-    new_stack: NewStack, kind: Kind, postgres_server: PostgresServer
-) -> None:
-    with behind_proxy(new_stack, kind, postgres_server, slots=1) as (stack, proxy):
-        stack.jobs.wait(stack.jobs.submit("note"), "completed")
-        time.sleep(1.0)  # nothing is on its way
-        proxy.silence()
-        answer = stack.jobs.client.post("/api/v1/tasks/sample.note", json={})
-        assert answer.status_code == 503
-        assert "try again" in answer.json()["detail"]
-        proxy.speak()
-        stack.jobs.wait(stack.jobs.submit("note"), "completed")
-        assert len(stack.jobs.list()) == len(stack.journal.starts()) == 2
+def a_cancel_whose_answer_is_lost(stack: Stack, proxy: Proxy) -> str:
+    job = stack.jobs.submit("hold_async", name=stack.name())
+    stack.journal.wait_start(job)
+    proxy.lose_answer(COMMIT)
+    stack.jobs.cancel(job)
+    stack.jobs.wait(job, "canceled")
+    return job
 
 
+def a_submit_while_the_database_is_frozen(stack: Stack, proxy: Proxy) -> None:
+    time.sleep(1.0)  # nothing is on its way
+    proxy.silence()
+    answer = stack.jobs.client.post("/api/v1/tasks/sample.note", json={})
+    assert answer.status_code == 503
+    assert "try again" in answer.json()["detail"]
+    proxy.speak()
+    wait_until(lambda: stack.jobs.client.get("/readyz").status_code == 200, "the API is ready again")
+    time.sleep(1.0)  # for what the server was sent and would do now
+
+
+def a_delete_whose_answer_is_lost(stack: Stack, proxy: Proxy, job: str) -> None:
+    proxy.lose_answer(COMMIT)
+    stack.jobs.delete(job)
+    assert stack.jobs.client.get(f"/api/v1/jobs/{job}").status_code == 404
+
+
+@pytest.mark.slow
 @own(PREFORK)
 def test_connections_that_stay_silent_for_ever_are_given_up(
     new_stack: NewStack, kind: Kind, postgres_server: PostgresServer
@@ -136,6 +135,7 @@ def test_who_is_told_to_end_while_the_database_is_silent_ends_in_time(
         ends_within(stack.process, 5.0 + BUSY_SECONDS)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_no_connection_left_is_an_outage_like_any_other(
     new_stack: NewStack, kind: Kind, own_postgres: NewPostgres
@@ -176,9 +176,9 @@ def take_every_connection(server: PostgresServer, others: ExitStack) -> None:
         return connection.execute(f"SELECT count(*) {theirs}").fetchone() == (0,)
 
     wait_until(all_taken, "the service has no connection")
-    assert all_taken()
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_hard_time_limit_during_an_outage_is_recorded_with_its_reason(
     new_stack: NewStack, kind: Kind, postgres_server: PostgresServer

@@ -1,4 +1,4 @@
-"""SQLite's one writer lock, held by another process for longer than T, reaches no client (contract, sections 2 and 3)."""
+"""SQLite's writer lock, held by another process for longer than T, reaches no client (contract, sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def survive(stack: Stack, seconds: float, begin: str = "BEGIN IMMEDIATE") -> Non
     assert workers(stack) == alive
 
 
-@own(SQLITE, EMBEDDED)
+@own(SQLITE, pytest.param(EMBEDDED, marks=pytest.mark.slow))
 def test_a_lock_held_for_longer_than_t_loses_nothing_and_nobody_is_taken_for_dead(
     new_stack: NewStack, kind: Kind
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_lock_held_for_five_minutes(new_stack: NewStack, kind: Kind) -> None:
     survive(stack, 300.0)
 
 
-@own(SQLITE, EMBEDDED)
+@own(EMBEDDED, pytest.param(SQLITE, marks=pytest.mark.slow))
 def test_who_is_told_to_end_while_the_lock_is_held_ends_in_time(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()
     name = stack.name()
@@ -96,6 +96,7 @@ def test_who_is_told_to_end_while_the_lock_is_held_ends_in_time(new_stack: NewSt
     assert len(stack.journal.starts(job)) == 1
 
 
+@pytest.mark.slow
 @own(SQLITE)
 def test_children_that_replace_lost_ones_find_no_lock_that_nobody_holds(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=4).start()
@@ -134,7 +135,7 @@ def many_jobs(new_stack: NewStack, kind: Kind, clients: int, each: int) -> None:
 
 @own(SQLITE)
 def test_two_workers_on_one_file_run_many_short_jobs_once_each(new_stack: NewStack, kind: Kind) -> None:
-    many_jobs(new_stack, kind, clients=4, each=25)
+    many_jobs(new_stack, kind, clients=4, each=15)
 
 
 @pytest.mark.slow
