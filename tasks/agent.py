@@ -9,11 +9,13 @@ import platform
 import signal
 import threading
 import time
+from collections import deque
 from typing import Any
 from uuid import uuid4
 
 from celery_jobs.records import queues, runs, workers
 from celery_jobs.records.cancel import PREFORK_POOL
+from celery_jobs.records.ids import JobId
 from celery_jobs.records.migrate import check
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
@@ -22,9 +24,9 @@ from celery_jobs.tasks import metrics, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.duty import Duty, stop_all
 from celery_jobs.tasks.force import ForcedEnds
-from celery_jobs.tasks.growth import LastingGrowth
+from celery_jobs.tasks.growth import Growth
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
@@ -50,9 +52,10 @@ class Agent:
         self.dispatcher = Dispatcher(self._store)
         self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings)
         self._heartbeat: Heartbeat | None = None
-        self._growth = LastingGrowth(lambda: worker.consumer, settings.worker_timeout_seconds)
+        self._growth = Growth(settings.worker_timeout_seconds)
         self._children = Duty("children", self._look_at_children, CHILDREN_LOOK_SECONDS)
         self._missing: set[int] = set()
+        self._ended: deque[tuple[JobId, str | None]] = deque()
         self._forced_ends = ForcedEnds(self._store, here.incarnation, settings.cancel_grace_seconds)
 
     def start(self) -> None:
@@ -88,13 +91,13 @@ class Agent:
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then every process ends the runs that are no longer its own."""
         try:
-            closed = self._store.write_for(2.0, workers.cancel_for_shutdown, self._here.incarnation)
+            closed = self._store.write_within(UNWIND_SECONDS / 2, workers.cancel_for_shutdown, self._here.incarnation)
             self._here.hints.changed(*closed)
-            metrics.closed(self._store, closed)
             self._everybody_looks()
-        except Exception as error:
+            time.sleep(UNWIND_SECONDS)
+            metrics.closed(self._store, closed)
+        except Exception as error:  # nor would their processes find out that they were canceled
             _log.warning("the jobs that are cut off are left to the sweeper: %s", error)
-        time.sleep(UNWIND_SECONDS)
         if not self._forks():
             self._worker.pool.abandon()
         for child in self._pool_processes():  # those whose code did not let itself be stopped
@@ -105,11 +108,9 @@ class Agent:
         """Every job of this worker has ended."""
         if self._heartbeat is None:
             return
-        if self._forks():
-            self._children.stop()
-        self._growth.stop()
+        background = [*self._growth.duties, *self.dispatcher.duties, *self._sweeper.duties, *self._heartbeat.duties]
+        stop_all(self._children, *background)
         self.dispatcher.stop()
-        self._sweeper.stop()
         self._heartbeat.stop()
         self._heartbeat = None
         self._here.hints.close()
@@ -147,8 +148,26 @@ class Agent:
     def _pool_processes(self) -> list[Any]:
         return list(getattr(getattr(self._worker.pool, "_pool", None), "_pool", None) or ()) if self._forks() else []
 
+    def child_ended(self, job_id: JobId, error: str | None = None) -> None:
+        """A child of the pool ended with its job: by a time limit, which `error` says, or nobody knows why."""
+        self._ended.append((job_id, error))
+        self._children.wake()
+
+    def _record_ends(self) -> None:
+        while self._ended:
+            job_id, error = self._ended[0]
+            if error is None:
+                # where the child ended before its claim, the job waits again; a claimed run is closed by the look at
+                # the children, which knows that its process is gone
+                runs.undispatch(self._store, job_id)
+            elif self._store.write(workers.close_run, job_id, self._here.incarnation, error):
+                self._here.hints.changed(job_id)
+                metrics.closed(self._store, [job_id])
+            self._ended.popleft()  # only now: it is tried again after an outage
+
     def _look_at_children(self) -> None:
         """End the runs of children that are gone for two looks (the first may race with their own last report)."""
+        self._record_ends()
         rows = runs.own_runs(self._store, self._here.incarnation)
         self._forced_ends.look(rows, {child.pid for child in self._pool_processes()})
         gone = {row.pid for row in rows if row.pid is not None and _is_gone(row.pid)}

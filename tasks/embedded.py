@@ -24,7 +24,8 @@ from celery_jobs.tasks import metrics
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.growth import grow_pool
+from celery_jobs.tasks.duty import stop_all
+from celery_jobs.tasks.growth import Growth, consumer_ready
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.pool import GrowingThreadPool
@@ -47,10 +48,7 @@ class _Controller(WorkController):
 
     def on_consumer_ready(self, consumer: Any) -> None:
         signals.worker_ready.send(sender=consumer)
-        try:
-            grow_pool(consumer)
-        except Exception as error:
-            _log.warning("the pool did not grow to the limits: %s", error)
+        consumer_ready(consumer)
         self.ready.set()
 
 
@@ -65,6 +63,7 @@ class EmbeddedWorker:
         self._controller: Any = None
         self._thread: threading.Thread | None = None
         self._heartbeat: Heartbeat | None = None
+        self._growth = Growth(here.settings.worker_timeout_seconds)
 
     def start(self) -> None:
         """Settle what the last process left, then take jobs."""
@@ -91,6 +90,7 @@ class EmbeddedWorker:
             active_runs.look_now,
         )
         self._heartbeat.start()
+        self._growth.start()
         self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
         self._thread.start()
         if not self._controller.ready.wait(10):
@@ -104,8 +104,10 @@ class EmbeddedWorker:
         worker_state.should_stop = os.EX_OK
         self._end_within(timeout_seconds)
         if active_runs.running():
+            cut_off_at = time.monotonic()
             self._cut_off()
-            self._end_within(_UNWIND_SECONDS)
+            self._end_within(max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()))
+        stop_all(*self._growth.duties, *self._heartbeat.duties)
         self._heartbeat.stop()
         worker_state.should_stop = None
 
@@ -151,7 +153,9 @@ class EmbeddedWorker:
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then coroutines are interrupted; threads end with the process."""
         try:
-            closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
+            closed = self._here.store.write_within(
+                _UNWIND_SECONDS * 3 / 4, workers.cancel_for_shutdown, self._here.incarnation
+            )
             self._here.hints.changed(*closed)
             metrics.closed(self._here.store, closed)
         except Exception as error:

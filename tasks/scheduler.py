@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from celery_jobs.records import cancel, changes, queues, reads, retry
@@ -191,7 +192,8 @@ class CeleryScheduler:
 
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
-        deleted = await self._async.write(cancel.delete_job, job_id)
+        tries = count()
+        deleted = await self._async.write(lambda opened: cancel.delete_job(opened, job_id, again=next(tries) > 0))
         self._running.hints.changed(job_id)
         if deleted.executing:
             self._running.nudges.look(deleted.celery_id, deleted.worker)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from typing import Any
 
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import bootsteps, signals
 
-from celery_jobs.records import workers
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.ids import job_id_of
-from celery_jobs.records.runs import undispatch
 from celery_jobs.records.settings import load_settings
-from celery_jobs.tasks import exporter, metrics, process
+from celery_jobs.tasks import exporter, growth, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.events import EventBatches
 from celery_jobs.tasks.failures import error_line
-from celery_jobs.tasks.growth import grow_pool
 from celery_jobs.tasks.job import JobTask
-
-_log = logging.getLogger("celery_jobs.signals")
 
 
 class JobsStep(bootsteps.StartStopStep):
@@ -36,8 +30,9 @@ class JobsStep(bootsteps.StartStopStep):
         # the default action of this signal would end a child that has not installed its handler yet
         if _in_main_thread():
             signal.signal(LOOK_SIGNAL, lambda *_: None)
+        global _agent
         try:
-            worker.celery_jobs_agent = self.agent = Agent(worker, load_settings())
+            worker.celery_jobs_agent = self.agent = _agent = Agent(worker, load_settings())
         except (SettingsError, DatabaseUnavailable) as error:
             raise SystemExit(str(error)) from None  # in plain words, as `celery-jobs worker` says it
 
@@ -52,6 +47,9 @@ class JobsStep(bootsteps.StartStopStep):
     def terminate(self, parent: Any) -> None:
         """Cold shutdown."""
         self.agent.stopping()
+
+
+_agent: Agent | None = None  # of this process
 
 
 def _in_main_thread() -> bool:
@@ -78,25 +76,18 @@ def child_started(**_: Any) -> None:
 def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None, **_: Any) -> None:
     """The main process reports what its child no longer can: a hard time limit, or its sudden end."""
     here = process.current()
-    if not here.incarnation or here.forks or not isinstance(sender, JobTask):
+    if _agent is None or here.forks or not isinstance(sender, JobTask):
         return
-    job_id = job_id_of(task_id)
+    # no SQL here: this is the worker's main loop
     if isinstance(exception, TimeLimitExceeded):
-        if here.store.write(workers.close_run, job_id, here.incarnation, error_line(exception)):
-            here.hints.changed(job_id)
-            metrics.closed(here.store, [job_id])
+        _agent.child_ended(job_id_of(task_id), error_line(exception))
     elif isinstance(exception, WorkerLostError):
-        # where the child ended before its claim, the job waits again; a claimed run is closed by the look at the
-        # children, which knows that its process is gone
-        undispatch(here.store, job_id)
+        _agent.child_ended(job_id_of(task_id))
 
 
 def consumer_ready(sender: Any = None, **_: Any) -> None:
-    """Limits that were raised before this worker started grow its pool too."""
-    try:
-        grow_pool(sender)
-    except Exception as error:
-        _log.warning("the pool did not grow to the limits: %s", error)
+    """The consumer's loop runs."""
+    growth.consumer_ready(sender)
 
 
 WIRING = {

@@ -16,13 +16,12 @@ from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
 from celery_jobs.tasks import metrics
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.duty import Duty, stop_all
 from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
 EXPIRE_EVERY_SECONDS = 1.0
 RETIRE_EVERY_SECONDS = 1.0
-STOP_SECONDS = 1.0
 TIDY_EVERY_SECONDS = 10.0
 # While there is more, a batch follows after this and after so many times what the last one took: a flood goes faster
 # than it can come, and others, SQLite's other writers too, get the database for most of the time.
@@ -63,13 +62,14 @@ class Sweeper:
         for duty in self._duties:
             duty.start()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return tuple(self._duties)
+
     def stop(self) -> None:
-        """End after what is under way, and with all of it within a second."""
-        deadline = time.monotonic() + STOP_SECONDS
-        for duty in self._duties:
-            duty.stop(0.0)
-        for duty in self._duties:
-            duty.stop(max(0.0, deadline - time.monotonic()))
+        """End after what is under way."""
+        stop_all(*self.duties)
 
     def may_judge(self) -> bool:
         """True after a full timeout without a gap in the contact with the database."""
@@ -81,7 +81,7 @@ class Sweeper:
 
     def _sweep(self) -> None:
         try:
-            gone = self._store.read(workers.lapsed)
+            gone = self._store.write(workers.lapsed)
         except DatabaseUnavailable:
             self._in_contact_since = None
             raise
