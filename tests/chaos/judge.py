@@ -15,6 +15,7 @@ from tests.support.journal import Line, overlap
 
 RUNNING = 1  # a rank in event ids
 SLACK_SECONDS = 0.25  # between the clocks of the database and of the code
+CLAIM_SECONDS = 2.0  # between a claim and the first line of the code
 
 LOST = "lost"
 FALSE = "false"
@@ -36,12 +37,24 @@ class Run:
     start: Line
     end: Line | None
     ended_at: float
-    killed: bool = False
-    frozen_at: float | None = None
+    killed_at: float = FOREVER
+    stops: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # long ones of its process
 
     @property
-    def by_itself(self) -> bool:
-        return self.end is not None
+    def frozen_at(self) -> float | None:
+        """When its worker began to be silent for so long that its jobs may have been given away meanwhile."""
+        return self.silent_at(self.ended_at)
+
+    def silent_at(self, until: float) -> float | None:
+        """The same, of the time between its claim and then."""
+        claimed = self.start.at - CLAIM_SECONDS
+        return min(
+            (since for since, end in self.stops if since <= until + SLACK_SECONDS and end >= claimed), default=None
+        )
+
+    def lost(self, by: float) -> bool:
+        """Whether its process was hurt before the record said that it was."""
+        return self.killed_at <= by + SLACK_SECONDS or self.silent_at(by) is not None
 
 
 @dataclass
@@ -66,15 +79,13 @@ def runs_of(lines: Iterable[Line], toll: Toll, timeout: float) -> dict[str, list
     open_runs: dict[tuple[str, int], Run] = {}
     for line in lines:
         if line.starts:
-            death = toll.death_of(line.pid, line.at)
-            run = Run(line, None, FOREVER if death is None else death, killed=death is not None)
+            death = toll.death_of(line.pid, line.at) or FOREVER
+            # from T/2 of silence on, a worker may be taken for dead
+            run = Run(line, None, death, death, toll.stops_of(line.pid, timeout / 2))
             found[line.job].append(run)
             open_runs[line.job, line.pid] = run
         elif line.event == "end" and (run := open_runs.pop((line.job, line.pid), None)) is not None:
             run.end, run.ended_at = line, line.at
-    for run in (run for runs in found.values() for run in runs):
-        # from T/2 of silence on, its worker may be taken for dead and its jobs given away
-        run.frozen_at = toll.stop_of(run.start.pid, run.start.at, run.ended_at, timeout / 2)
     return found
 
 
@@ -102,7 +113,8 @@ def _overlap(runs: dict[str, list[Run]]) -> int:
     flat: list[Line] = []
     for run in (run for each in runs.values() for run in each):
         ended = min(run.ended_at, run.frozen_at or FOREVER)
-        flat += [run.start, replace(run.start, event="end", at=ended)]
+        if ended > run.start.at:
+            flat += [run.start, replace(run.start, event="end", at=ended)]
     return overlap(flat)
 
 
@@ -142,7 +154,7 @@ def contradiction(story: Story, record: dict[str, Any], runs: list[Run]) -> str 
         if last and finished and last.ended_at > finished + SLACK_SECONDS:
             return "completed before its code ended"
     elif record["status"] == "failed":
-        lost = any(run.killed or run.frozen_at for run in runs)
+        lost = any(run.lost(finished or FOREVER) for run in runs)
         if "Lost" in error:
             silent = record.get("attempt", FOREVER) > len(runs)  # killed between its claim and its first line
             return None if lost or silent else "lost, but nobody hurt its process"

@@ -45,7 +45,6 @@ class Toll:
         """When the process that lived then was killed."""
         return min((at for at in self.deaths.get(pid, []) if at >= after - 0.5), default=None)
 
-    def stop_of(self, pid: int, after: float, until: float, at_least: float) -> float | None:
-        """When the process first stood still for so long between these times."""
-        long = (since for since, end in self.stops.get(pid, []) if end - since >= at_least)
-        return min((since for since in long if after - at_least <= since <= until + 0.5), default=None)
+    def stops_of(self, pid: int, at_least: float) -> list[tuple[float, float]]:
+        """From when to when the process stood still, where that was for so long."""
+        return [(since, until) for since, until in self.stops.get(pid, []) if until - since >= at_least]

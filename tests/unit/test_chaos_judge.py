@@ -88,6 +88,16 @@ def test_a_worker_is_lost_only_where_a_process_was_hurt() -> None:
     assert not broken(story(lost)), "killed between its claim and its first line"
 
 
+def test_a_worker_may_fall_silent_before_its_code_begins_and_after_it_ended() -> None:
+    lost = record("failed", finished=108.0, error="WorkerLost: gone")
+    assert not broken(
+        story(lost), replace(START, at=110.5), replace(END, at=111.0), toll=Toll(stops={7: [(100.0, 110.0)]})
+    )
+    assert not broken(story(lost), START, END, toll=Toll(stops={7: [(102.0, 112.0)]}))
+    assert broken(story(lost), START, END, toll=Toll(stops={7: [(109.0, 119.0)]})) == {judged.FALSE}
+    assert broken(story(lost), START, END, toll=Toll(deaths={7: [109.0]})) == {judged.FALSE}
+
+
 def test_a_second_run_is_told_where_one_is_allowed() -> None:
     again, ended = replace(START, at=102.0, pid=8), replace(END, at=103.0, pid=8)
     assert broken(story(record("completed", 103.0)), START, END, again, ended) == {judged.TWICE}
