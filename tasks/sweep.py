@@ -106,11 +106,16 @@ class Sweeper:
         """What need not happen at once: one batch of what is forgotten."""
         began = time.monotonic()
         if self._tidying.interval_seconds == TIDY_EVERY_SECONDS:
-            self._store.write(queues.ensure_named)
+            self._name_queues()
         keys = self._store.write(submit.forget_keys)
         rows = self._store.write(retention.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
         more = keys == retention.BATCH or rows >= retention.BATCH
         self._tidying.interval_seconds = _rest(began) if more else TIDY_EVERY_SECONDS
+
+    def _name_queues(self) -> None:
+        # the look takes longer the more waits, so it is none of a writer's
+        if names := self._store.read(queues.unnamed):
+            self._store.write(queues.ensure, names)
 
     def _bury(self, gone: list[str]) -> None:
         closed = [job_id for incarnation in gone for job_id in self._store.write(workers.bury, incarnation)]
