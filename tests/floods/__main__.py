@@ -21,8 +21,8 @@ def main() -> None:
     """The command line above."""
     parser = argparse.ArgumentParser(prog="python -m tests.floods", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="may be repeated; by default all of them")
-    parser.add_argument("--quick", action="store_const", const=QUICK, dest="scale", help="a twentieth of the full size")
-    parser.add_argument("--scale", type=float, default=1.0, help="any other part of the full size")
+    parser.add_argument("--scale", type=float, default=1.0, help="which part of the full size")
+    parser.add_argument("--quick", action="store_const", const=QUICK, dest="scale", help="a twentieth of it")
     options = parser.parse_args()
     for name in options.kind or KINDS:
         print(f"\n### {name}\n\nLoad of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n")
