@@ -185,6 +185,7 @@ def delete_job(connection: Connection, job_id: JobId, *, again: bool = False) ->
     return Deleted(row.status == str(_S.canceling), row.worker, row.celery_id or job_id, at_once)
 
 
+EXPIRE_BATCH = 500
 _OVER = (_c.expires_at.is_not(None), _c.expires_at <= now())  # the first names the partial index
 
 
@@ -193,10 +194,15 @@ def any_expired(connection: Connection) -> bool:
     return connection.execute(select(_c.seq).where(status_in(_S.pending), *_OVER).limit(1)).first() is not None
 
 
-def expire(connection: Connection) -> list[JobId]:
-    """Cancel the waiting jobs whose time to start has passed."""
+def expire(connection: Connection, most: int = EXPIRE_BATCH) -> list[JobId]:
+    """Cancel the waiting jobs whose time to start has passed, at most so many."""
+    chosen = select(_c.seq).where(status_in(_S.pending), *_OVER).order_by(_c.expires_at).limit(most)
+    seqs = connection.execute(chosen.with_for_update(skip_locked=True)).scalars().all()
+    if not seqs:
+        return []
     statement = move(
         {_S.pending: _S.canceled},
+        _c.seq.in_(seqs),
         *_OVER,
         error="expired: the job did not start in time",
     ).returning(_c.id)

@@ -39,13 +39,11 @@ def ensure(connection: Connection, names: Iterable[str]) -> None:
         connection.execute(insert(queues).values(name=name).on_conflict_do_nothing())
 
 
-def ensure_named(connection: Connection) -> list[str]:
-    """A row for each queue that only a waiting job names, which would otherwise wait for ever; their names."""
+def unnamed(connection: Connection) -> list[str]:
+    """The queues without a row that a waiting job names, which would otherwise wait for ever."""
     known = exists(select(queues.c.name).where(queues.c.name == jobs.c.queue))
     query = select(jobs.c.queue).where(status_in(JobStatus.pending), jobs.c.queue.is_not(None), ~known).distinct()
-    missing = sorted(row.queue for row in connection.execute(query))
-    ensure(connection, missing)
-    return missing
+    return sorted(row.queue for row in connection.execute(query))
 
 
 def set_start_limit(connection: Connection, name: str, limit: int | None) -> None:

@@ -89,8 +89,11 @@ class Sweeper:
             self._bury(gone)
 
     def _expire(self) -> None:
+        began, ids = time.monotonic(), list[JobId]()
         if self._store.read(cancel.any_expired):
-            self._hints.changed(*self._store.write(cancel.expire))
+            ids = self._store.write(cancel.expire)
+            self._hints.changed(*ids)
+        self._expiry.interval_seconds = _next(began, EXPIRE_EVERY_SECONDS, more=len(ids) >= cancel.EXPIRE_BATCH)
 
     def _retire(self) -> None:
         """One batch of the records that are older than they are kept."""
@@ -99,18 +102,22 @@ class Sweeper:
         if self._store.read(retention.any_outlived, self._retention):
             ids = self._store.write(retention.retire, self._retention)
             self._hints.changed(*ids)
-        more = len(ids) == retention.BATCH
-        self._retiring.interval_seconds = _rest(began) if more else RETIRE_EVERY_SECONDS
+        self._retiring.interval_seconds = _next(began, RETIRE_EVERY_SECONDS, more=len(ids) >= retention.BATCH)
 
     def _tidy(self) -> None:
         """What need not happen at once: one batch of what is forgotten."""
         began = time.monotonic()
         if self._tidying.interval_seconds == TIDY_EVERY_SECONDS:
-            self._store.write(queues.ensure_named)
+            self._name_queues()
         keys = self._store.write(submit.forget_keys)
         rows = self._store.write(retention.purge_deleted, KEEP_DELETED_SECONDS, KEEP_DELETED_FOREIGN_SECONDS)
-        more = keys == retention.BATCH or rows >= retention.BATCH
-        self._tidying.interval_seconds = _rest(began) if more else TIDY_EVERY_SECONDS
+        more = max(keys, rows) >= retention.BATCH
+        self._tidying.interval_seconds = _next(began, TIDY_EVERY_SECONDS, more=more)
+
+    def _name_queues(self) -> None:
+        # the look takes longer the more waits, so it is none of a writer's
+        if names := self._store.read(queues.unnamed):
+            self._store.write(queues.ensure, names)
 
     def _bury(self, gone: list[str]) -> None:
         closed = [job_id for incarnation in gone for job_id in self._store.write(workers.bury, incarnation)]
@@ -134,8 +141,9 @@ class Sweeper:
                 self._dispatcher.republish(job)
 
 
-def _rest(began: float) -> float:
-    return max(NEXT_BATCH_SECONDS, REST_PER_WORK * (time.monotonic() - began))
+def _next(began: float, every_seconds: float, *, more: bool) -> float:
+    """In how many seconds the next batch is due, after one that has just ended."""
+    return max(NEXT_BATCH_SECONDS, REST_PER_WORK * (time.monotonic() - began)) if more else every_seconds
 
 
 def _seconds_since_boot() -> float:

@@ -1,4 +1,7 @@
-"""`python -m tests.floods [--kind embedded|redis-postgresql|redis-sqlite] [--quick]`: every flood, as a table."""
+"""`python -m tests.floods [--kind embedded|redis-postgresql|redis-sqlite] [--quick]`.
+
+Every flood, one after the other on each deployment, as a table.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ def main() -> None:
     """The command line above."""
     parser = argparse.ArgumentParser(prog="python -m tests.floods", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="may be repeated; by default all of them")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the full size")
+    parser.add_argument("--scale", type=float, default=1.0, help="which part of the full size")
+    parser.add_argument("--quick", action="store_const", const=QUICK, dest="scale", help="a twentieth of it")
     options = parser.parse_args()
     for name in options.kind or KINDS:
         print(f"\n### {name}\n\nLoad of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n")
         print(_line(HEAD), _line(["---"] * len(HEAD)), sep="\n", flush=True)
         began = time.monotonic()
         with deployment(KINDS[name]) as stack:
-            for measured in each(stack, QUICK if options.quick else 1.0):
+            for measured in each(stack, options.scale):
                 print(row(measured), flush=True)
         print(f"\nAll of it: {time.monotonic() - began:.0f} s.")
 

@@ -187,3 +187,11 @@ def test_hidden_rows_go_when_they_have_ended_and_nothing_can_arrive_any_more(sto
     assert row(store, foreign.id) is None
     assert row(store, executing.id) is not None
     assert row(store, visible.id) is not None
+
+
+def test_a_flood_of_expired_jobs_is_canceled_in_batches(store: Face):
+    batch = [making.NewJob("t", "jobs", expires_in_seconds=-60.0 - number) for number in range(5)]
+    store.write(making.insert_batch, batch)
+    assert sorted(store.write(cancel.expire, 3)) == sorted(job.id for job in batch[2:])  # the oldest first
+    assert sorted(store.write(cancel.expire, 3)) == sorted(job.id for job in batch[:2])
+    assert store.write(cancel.expire, 3) == []

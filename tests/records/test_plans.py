@@ -66,8 +66,8 @@ def face(url: str) -> Any:
     face.close()
 
 
-@pytest.mark.parametrize(("name", "call", "index"), HOT, ids=[name for name, _, _ in HOT])
-def test_a_hot_statement_uses_its_index(face: Face, name: str, call: Callable[[Face], object], index: str):
+def plan_for(face: Face, call: Callable[[Face], object]) -> str:
+    """The plans of all that a call asks of the jobs."""
     statements: list[tuple[str, Any]] = []
 
     def keep(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
@@ -78,5 +78,27 @@ def test_a_hot_statement_uses_its_index(face: Face, name: str, call: Callable[[F
     call(face)
     event.remove(Engine, "before_cursor_execute", keep)
     assert statements
-    plan = explained(face.store.engine, statements, face.sqlite)
+    return explained(face.store.engine, statements, face.sqlite)
+
+
+@pytest.mark.parametrize(("name", "call", "index"), HOT, ids=[name for name, _, _ in HOT])
+def test_a_hot_statement_uses_its_index(face: Face, name: str, call: Callable[[Face], object], index: str):
+    plan = plan_for(face, call)
     assert any(each in plan for each in index.split("|")), plan
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda face: face.store.read(admission.queues_with_work),
+        lambda face: face.store.write(admission.admit, "jobs"),
+        lambda face: face.store.write(admission.take_back, "jobs"),
+        lambda face: face.store.read(admission.overdue, 1.0),
+    ],
+    ids=["look", "admit", "take back", "overdue"],
+)
+def test_dispatch_reads_no_backlog(face: Face, call: Callable[[Face], object]):
+    """Whoever looks at what was handed over does not read what waits, which may be a flood."""
+    plan = plan_for(face, call)
+    assert "ix_jobs_status_seq (status=?)" not in plan, plan  # SQLite, every pending job
+    assert "Seq Scan on jobs" not in plan, plan

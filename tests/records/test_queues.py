@@ -81,6 +81,7 @@ def test_all_queues_are_listed_by_name(store: Face):
 def test_queues_that_only_a_waiting_job_names_get_a_row(store: Face):
     job = made(store, handed_over=False)
     store.write(insert_batch, [NewJob("t", "unheard")])
-    assert store.write(queues.ensure_named) == ["unheard"]
-    assert store.write(queues.ensure_named) == []
+    assert store.read(queues.unnamed) == ["unheard"]
+    store.write(queues.ensure, ["unheard"])
+    assert store.read(queues.unnamed) == []
     assert [view.name for view in store.read(queues.views)] == sorted([job.queue, "unheard"])
