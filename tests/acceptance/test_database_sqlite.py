@@ -60,12 +60,17 @@ def survive(stack: Stack, seconds: float, begin: str = "BEGIN IMMEDIATE") -> Non
     assert workers(stack) == alive
 
 
-@own(SQLITE, pytest.param(EMBEDDED, marks=pytest.mark.slow))
+@own(SQLITE)
 def test_a_lock_held_for_longer_than_t_loses_nothing_and_nobody_is_taken_for_dead(
     new_stack: NewStack, kind: Kind
 ) -> None:
-    stack = new_stack(kind, slots=SLOTS, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start()
-    survive(stack, 1.5 * T)
+    survive(new_stack(kind, slots=SLOTS, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start(), 1.5 * T)
+
+
+@pytest.mark.slow
+@own(EMBEDDED)
+def test_a_lock_held_for_longer_than_t_in_one_process(new_stack: NewStack, kind: Kind) -> None:
+    survive(new_stack(kind, slots=SLOTS, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start(), 1.5 * T)
 
 
 @pytest.mark.slow
@@ -84,8 +89,18 @@ def test_a_lock_held_for_five_minutes(new_stack: NewStack, kind: Kind) -> None:
     survive(stack, 300.0)
 
 
-@own(EMBEDDED, pytest.param(SQLITE, marks=pytest.mark.slow))
+@own(EMBEDDED)
 def test_who_is_told_to_end_while_the_lock_is_held_ends_in_time(new_stack: NewStack, kind: Kind) -> None:
+    ends_in_time(new_stack, kind)
+
+
+@pytest.mark.slow
+@own(SQLITE)
+def test_a_worker_that_is_told_to_end_while_the_lock_is_held_ends_in_time(new_stack: NewStack, kind: Kind) -> None:
+    ends_in_time(new_stack, kind)
+
+
+def ends_in_time(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()
     name = stack.name()
     job = stack.jobs.submit("hold_async", name=name)
