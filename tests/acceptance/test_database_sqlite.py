@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import good
-from tests.support.outage import RAW, Moments, ends_within
+from tests.support.outage import RAW, Moments, ends_within, file_of
 from tests.support.stack import EMBEDDED, SQLITE, Kind, Stack
 
 NewStack = Callable[..., Stack]
@@ -38,10 +37,6 @@ def lock_held(stack: Stack, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
         connection.close()
 
 
-def file_of(stack: Stack) -> Path:
-    return Path(stack.database_url.removeprefix("sqlite:///"))
-
-
 def workers(stack: Stack) -> set[str]:
     with sqlite3.connect(file_of(stack), timeout=30) as connection:
         return {row[0] for row in connection.execute("SELECT incarnation FROM workers")}
@@ -56,6 +51,11 @@ def survive(stack: Stack, seconds: float, begin: str = "BEGIN IMMEDIATE") -> Non
         moments.refused(reads=False)
         assert stack.jobs.status(moments.lasting[0]) == "running"  # whoever only reads waits for nobody
         time.sleep(max(0.0, began + seconds - time.monotonic()))  # the outage itself, not a wait for anything
+        for worker in stack.workers:
+            worker.stop()
+    time.sleep(T / 3)  # who sweeps has the lock before those who were kept from renewing their leases
+    for worker in stack.workers:
+        worker.cont()
     moments.judge()
     assert workers(stack) == alive
 
