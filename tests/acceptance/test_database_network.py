@@ -193,9 +193,8 @@ def test_a_hard_time_limit_during_an_outage_is_recorded_with_its_reason(
         module = stack.service.module("limited", LIMITED)
         worker = stack.workers[0]
         ends_within(worker, 10.0)
-        env = {"JOBS_IMPORTS": f"{stack.service.env['JOBS_IMPORTS']},{module}"}
-        stack.worker(**env)
-        stack.service.env.update(env)
+        stack.service.env["JOBS_IMPORTS"] += f",{module}"
+        stack.worker()
         stack.apis.insert(0, stack.service.api())
         job = stack.jobs.submit("limited.too_long")
         wait_until(lambda: stack.jobs.status(job) == "running", "it runs")
