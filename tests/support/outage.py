@@ -130,6 +130,9 @@ class Moments:
                 assert answer.headers["content-type"] == "application/problem+json"
                 assert not RAW.search(answer.text), answer.text
         assert client.get("/livez").status_code == 200
+        if reads:
+            health = client.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
 
     # --- when it is back
 
