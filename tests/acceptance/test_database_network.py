@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
+import pytest
 from sqlalchemy import make_url
 
 from tests.acceptance.kinds import own
@@ -40,7 +41,8 @@ SUBMIT = says("INSERT INTO jobs")
 HAND_OVER = says("published_at=statement_timestamp()")
 CLAIM = says("claim_token=$")
 END = says("result=CASE")
-COMMIT = says("COMMIT")
+CANCEL = says("cancel_requested_at=coalesce")
+DELETE = says("deleted_at=statement_timestamp()")
 
 
 @own(PREFORK)
@@ -72,8 +74,10 @@ def loses(proxy: Proxy, answer: Looks, stack: Stack) -> str:
 def a_cancel_whose_answer_is_lost(stack: Stack, proxy: Proxy) -> str:
     job = stack.jobs.submit("hold_async", name=stack.name())
     stack.journal.wait_start(job)
-    proxy.lose_answer(COMMIT)
+    before = proxy.cuts
+    proxy.lose_answer_to_commit_of(CANCEL)
     stack.jobs.cancel(job)
+    assert proxy.cuts > before
     stack.jobs.wait(job, "canceled")
     return job
 
@@ -90,8 +94,10 @@ def a_submit_while_the_database_is_frozen(stack: Stack, proxy: Proxy) -> None:
 
 
 def a_delete_whose_answer_is_lost(stack: Stack, proxy: Proxy, job: str) -> None:
-    proxy.lose_answer(COMMIT)
+    before = proxy.cuts
+    proxy.lose_answer_to_commit_of(DELETE)
     stack.jobs.delete(job)
+    assert proxy.cuts > before
     assert stack.jobs.client.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
@@ -187,9 +193,8 @@ def test_a_hard_time_limit_during_an_outage_is_recorded_with_its_reason(
         module = stack.service.module("limited", LIMITED)
         worker = stack.workers[0]
         ends_within(worker, 10.0)
-        env = {"JOBS_IMPORTS": f"{stack.service.env['JOBS_IMPORTS']},{module}"}
-        stack.worker(**env)
-        stack.service.env.update(env)
+        stack.service.env["JOBS_IMPORTS"] += f",{module}"
+        stack.worker()
         stack.apis.insert(0, stack.service.api())
         job = stack.jobs.submit("limited.too_long")
         wait_until(lambda: stack.jobs.status(job) == "running", "it runs")
