@@ -68,6 +68,12 @@ class Duties:
         self.nudges.stop()
         self._sweeper.stop()
 
+    def hurry(self) -> None:
+        """What still runs is cut off now, whatever time `stop` gave it."""
+        worker = self._worker
+        if worker is not None:
+            worker.hurry()
+
     def close(self) -> None:
         """Close the database and release the data folder; after `stop`."""
         self.hints.close()

@@ -65,6 +65,7 @@ class EmbeddedWorker:
         self._controller: Any = None
         self._thread: threading.Thread | None = None
         self._heartbeat: Heartbeat | None = None
+        self._hurried = threading.Event()
 
     def start(self) -> None:
         """Settle what the last process left, then take jobs."""
@@ -102,12 +103,16 @@ class EmbeddedWorker:
             return
         self._heartbeat.stopping()
         worker_state.should_stop = os.EX_OK
-        self._end_within(timeout_seconds)
+        self._end_within(timeout_seconds, self._hurried)
         if active_runs.running():
             self._cut_off()
-            self._end_within(_UNWIND_SECONDS)
+            self._end_within(_UNWIND_SECONDS, threading.Event())
         self._heartbeat.stop()
         worker_state.should_stop = None
+
+    def hurry(self) -> None:
+        """Wait no longer for running jobs."""
+        self._hurried.set()
 
     def _run(self) -> None:
         self._controller.start()  # catches its own errors, says so and returns
@@ -134,10 +139,12 @@ class EmbeddedWorker:
                 metrics.closed(self._here.store, closed)
         self._here.store.write(admission.take_all_back)
 
-    def _end_within(self, timeout_seconds: float) -> None:
+    def _end_within(self, timeout_seconds: float, hurried: threading.Event) -> None:
         """Wait for the worker's thread, which ends when its last job has."""
         deadline = time.monotonic() + timeout_seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
+            if hurried.is_set():
+                return
             self._wake_consumer()
             self._thread.join(0.05)
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
+from celery_jobs.tasks.lifeline import stop_with_parent
 
 PoolName = Literal["prefork", "threads"]
 
@@ -38,6 +39,7 @@ def run_worker(
         )
     from celery_jobs.tasks import exporter
 
+    stop_with_parent()
     slots = concurrency or settings.concurrency
     if slots is None and settings.max_pool is not None:
         slots = min(settings.max_pool, os.cpu_count() or 1)
