@@ -123,7 +123,7 @@ def test_celerys_soft_shutdown_lets_short_jobs_end(new_stack: NewStack, kind: Ki
 def test_a_second_signal_ends_the_embedded_service_at_once(
     new_stack: NewStack, kind: Kind, number: signal.Signals
 ) -> None:
-    stack = new_stack(kind, slots=3, JOBS_SHUTDOWN_TIMEOUT_SECONDS="60", **LONG_T).start()
+    stack = new_stack(kind, slots=4, JOBS_SHUTDOWN_TIMEOUT_SECONDS="60", **LONG_T).start()
     plain, coroutine, again = (held(stack, task) for task in ("hold", "hold_async", "survivor"))
     waiting = stack.jobs.submit("retrying", name=stack.name(), countdown=30)
     wait_until(lambda: stack.jobs.record(waiting)["attempt"] == 1, "it waits for its retry")
