@@ -140,11 +140,17 @@ class ResultUnavailable(JobsError, RuntimeError):
 
 
 class DatabaseUnavailable(JobsError):
-    """The record table cannot be reached now; nothing was changed that was not answered."""
+    """The record table cannot be reached now; nothing was changed, unless it is `in_doubt`, which the text says."""
 
-    def __init__(self, reason: str = "", retry_after_seconds: int = 2) -> None:
-        super().__init__("The database is not reachable at the moment; try again shortly")
+    def __init__(self, reason: str = "", retry_after_seconds: int = 2, *, in_doubt: bool = False) -> None:
+        super().__init__(
+            "The database stopped answering while this was being recorded: it may take effect or not; look before you "
+            "repeat it"
+            if in_doubt
+            else "The database is not reachable at the moment; try again shortly"
+        )
         self.reason = reason
+        self.in_doubt = in_doubt
         self.retry_after_seconds = retry_after_seconds
 
 

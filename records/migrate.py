@@ -100,7 +100,7 @@ def _migrate(connection: Connection) -> None:
 def _engine(settings: Settings) -> Engine:
     url = database_url(settings.database_url)
     try:
-        return sync_engine(url, pool_size=1)
+        return sync_engine(url, pool_size=1, unhurried=True)  # a script may take its time over a large table
     except OSError as error:
         folder = Path(str(url.database)).parent
         raise SettingsError(

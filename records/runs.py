@@ -118,15 +118,15 @@ def claim(
     if row is not None:
         could_begin = max(row.submitted_at, row.run_at or row.submitted_at)  # a requeue sets run_at
         return Claim(job_id, row.attempt, token, row.queue or "", (row.clock - could_begin).total_seconds())
-    row = read_for_claim(store, job_id)
+    row = read_for_claim(store, job_id, patience_seconds)
     if row is None or row.claim_token != token or row.status not in EXECUTING:
         return None
     return Claim(job_id, row.attempt, token)
 
 
-def read_for_claim(store: Store, job_id: JobId) -> Any:
+def read_for_claim(store: Store, job_id: JobId, patience_seconds: float = 0.0) -> Any:
     """The row that a refused claim reads once; None when there is no such job."""
-    return store.read(lambda connection: connection.execute(_READ, {"job_id": job_id}).first())
+    return store.read_for(patience_seconds, lambda connection: connection.execute(_READ, {"job_id": job_id}).first())
 
 
 def _finish(to: JobStatus) -> Update:
@@ -161,7 +161,7 @@ def finish(store: Store, claim: Claim, ending: Ending, patience_seconds: float) 
     if row is not None:
         return _ended(row)
     # the commit's answer may have been lost: an end that stands under my token was written by me
-    row = store.one(_READ, {"job_id": claim.job_id}, patience_seconds)
+    row = read_for_claim(store, claim.job_id, patience_seconds)
     if row is None or row.status in EXECUTING:
         return None
     # a job that waits again carries no token, but the attempt that ended is mine
@@ -198,11 +198,10 @@ _PROGRESS = (
 )
 
 
-def progress(store: Store, claim: Claim, progress_json: str) -> bool:
+def progress(store: Store, claim: Claim, progress_json: str, patience_seconds: float = 0.0) -> bool:
     """Store how far the run is; False when the run is no longer ours."""
-    return (
-        store.one(_PROGRESS, {"job_id": claim.job_id, "token": claim.token, "new_progress": progress_json}) is not None
-    )
+    named = {"job_id": claim.job_id, "token": claim.token, "new_progress": progress_json}
+    return store.one(_PROGRESS, named, patience_seconds) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +248,15 @@ _TAKE_BACK = (
 _TAKE_ATTEMPT_BACK = _TAKE_BACK.where(_c.attempt == bindparam("expected_attempt"))
 
 
-def undispatch(store: Store, job_id: JobId, attempt: int | None = None) -> None:
+def undispatch(store: Store, job_id: JobId, attempt: int | None = None, patience_seconds: float = 0.0) -> None:
     """Take a job that was handed over but not started back into the queue: its message is known to be lost.
 
     `attempt` is the one that the message was for; None where the message is gone: whichever waits is sent again.
     """
     if attempt is None:
-        store.one(_TAKE_BACK, {"job_id": job_id})
+        store.one(_TAKE_BACK, {"job_id": job_id}, patience_seconds)
     else:
-        store.one(_TAKE_ATTEMPT_BACK, {"job_id": job_id, "expected_attempt": attempt})
+        store.one(_TAKE_ATTEMPT_BACK, {"job_id": job_id, "expected_attempt": attempt}, patience_seconds)
 
 
 _FAIL_UNSTARTED = move(

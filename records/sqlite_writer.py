@@ -23,6 +23,7 @@ _Outcome = tuple["Future[Any]", Any, BaseException | None]
 
 # more calls a commit would only delay the first of them
 _MOST_PER_COMMIT = 200
+CLOSE_SECONDS = 1.0
 
 
 class SqliteWriter:
@@ -50,13 +51,16 @@ class SqliteWriter:
         return future
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread; a later submit starts another."""
+        """Finish what was submitted, then end the thread; a later submit starts another.
+
+        A lock that another process holds is not waited for: who is told of no commit knows of none.
+        """
         with self._lock:
             thread, calls = self._thread, self._calls
             self._thread, self._calls = None, queue.SimpleQueue()
         if thread is not None:
             calls.put(None)
-            thread.join(timeout=30)
+            thread.join(timeout=CLOSE_SECONDS)
 
     def _run(self, calls: _Calls) -> None:
         while batch := _gather(calls):

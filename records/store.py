@@ -7,9 +7,12 @@ threads, `AsyncStore.write(work, …)` for the event loop. The faces differ by `
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -27,6 +30,8 @@ Work = Callable[Concatenate[Connection, P], T]
 
 # an API call answers 503 within 5 s of a database that is silent (contract, section 3)
 ANSWER_WITHIN_SECONDS = 4.0
+# after so long a silence a write says BEGIN first
+_HEARD_SECONDS = 0.5
 
 
 class Store:
@@ -47,6 +52,10 @@ class Store:
         """`work(connection, …)` in a read transaction."""
         return self._patiently(partial(self.read_once, partial(_call, work, args, kwargs)), self.patience_seconds)
 
+    def read_for(self, patience_seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `read`, with a patience of its own."""
+        return self._patiently(partial(self.read_once, partial(_call, work, args, kwargs)), patience_seconds)
+
     def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a write transaction; repeated after an outage, so it must be safe to repeat."""
         return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), self.patience_seconds)
@@ -54,6 +63,10 @@ class Store:
     def write_for(self, patience_seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, with a patience of its own."""
         return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), patience_seconds)
+
+    def write_within(self, seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `write`, at the end of a process, which a silent database must not hold up: DatabaseUnavailable."""
+        return within(seconds, partial(self.write_for, seconds, work, *args, **kwargs))
 
     def one(
         self, statement: Executable, parameters: Mapping[str, Any], patience_seconds: float = 0.0
@@ -92,6 +105,7 @@ class Store:
     def _patiently(self, attempt: Callable[[], T], patience_seconds: float) -> T:
         deadline = time.monotonic() + patience_seconds
         pauses = backoff_seconds()
+        first = True
         while True:
             try:
                 return attempt()
@@ -99,9 +113,12 @@ class Store:
                 if not is_outage(error):
                     raise
                 left = deadline - time.monotonic()
-                if left <= 0:
+                again = first and is_momentary(error)  # a pooled connection that a restart broke is no outage
+                if left <= 0 and not again:
                     raise DatabaseUnavailable(str(error)) from error
-            time.sleep(min(next(pauses), left))
+            first = False
+            if left > 0:
+                time.sleep(min(next(pauses), left))
 
 
 class AsyncStore:
@@ -116,6 +133,7 @@ class AsyncStore:
             self._engine = async_engine(store.engine.url)
             self._alone_engine = async_engine(store.engine.url, alone=True)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
+        self._heard = float("-inf")  # when PostgreSQL last answered
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a read transaction."""
@@ -126,17 +144,22 @@ class AsyncStore:
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a write transaction; repeated when its connection broke, so safe to repeat."""
-        call = partial(_call, work, args, kwargs)
+        call, doubt = partial(_call, work, args, kwargs), _Doubt()
         if self.store.writer is not None:
-            return await _bounded(asyncio.wrap_future(self.store.writer.submit(call)))
-        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call))))
+            writing = self.store.writer.submit(call)
+            return await _bounded(asyncio.wrap_future(writing), _Doubt(writing))
+        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call, doubt))), doubt)
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, for work that is one statement: it commits by itself, in one round trip instead of three."""
-        call = partial(_call, work, args, kwargs)
+        call, doubt = partial(_call, work, args, kwargs), _Doubt()
         if self.store.writer is not None:
-            return await _bounded(asyncio.wrap_future(self.store.writer.submit(call, one_statement=True)))
-        return await _bounded(asyncio.ensure_future(_once_more(partial(self._alone, call))))
+            writing = self.store.writer.submit(call, one_statement=True)
+            return await _bounded(asyncio.wrap_future(writing), _Doubt(writing))
+        # a server that is frozen does what it was sent when it wakes, long after its caller was told 503
+        heard = time.monotonic() - self._heard < _HEARD_SECONDS
+        attempt = partial(self._alone if heard else self._write, call, doubt)
+        return await _bounded(asyncio.ensure_future(_once_more(attempt)), doubt)
 
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""
@@ -146,15 +169,34 @@ class AsyncStore:
         if self._readers is not None:
             self._readers.shutdown(wait=False)
 
-    async def _alone(self, call: Callable[[Connection], T]) -> T:
+    async def _alone(self, call: Callable[[Connection], T], doubt: _Doubt | None = None) -> T:
         assert self._alone_engine is not None
         async with self._alone_engine.connect() as connection:
-            return await connection.run_sync(call)
+            if doubt is not None:
+                doubt.arisen = True
+            value = await connection.run_sync(call)
+        self._heard = time.monotonic()
+        return value
 
-    async def _write(self, call: Callable[[Connection], T]) -> T:
+    async def _write(self, call: Callable[[Connection], T], doubt: _Doubt) -> T:
         assert self._engine is not None
         async with self._engine.begin() as connection:
-            return await connection.run_sync(call)
+            value = await connection.run_sync(call)
+            doubt.arisen = True  # from here on it commits
+        self._heard = time.monotonic()
+        return value
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """Whether a write that is not answered may take effect all the same."""
+
+    writing: Future[Any] | None = None  # SQLite's
+    arisen: bool = False
+
+    def remains(self) -> bool:
+        """True unless the call is known not to have been made; one that has not begun is taken out."""
+        return self.arisen if self.writing is None else not self.writing.cancel()
 
 
 async def _once_more(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -167,25 +209,47 @@ async def _once_more(attempt: Callable[[], Awaitable[T]]) -> T:
     return await attempt()
 
 
-async def _bounded(running: asyncio.Future[T]) -> T:
+async def _bounded(running: asyncio.Future[T], doubt: _Doubt | None = None) -> T:
     """The outcome, or DatabaseUnavailable; the call itself goes on behind, since its cancellation may hang too."""
     try:
         done, _ = await asyncio.wait({running}, timeout=ANSWER_WITHIN_SECONDS)
     except asyncio.CancelledError:
         running.add_done_callback(_forget)
-        if not isinstance(running, asyncio.Task):
-            running.cancel()  # takes a call out that has not begun; to interrupt a connection would cost it
+        if isinstance(running, asyncio.Task):
+            # to interrupt it now would cost a good connection; one that stays silent must not be kept for ever
+            running.get_loop().call_later(ANSWER_WITHIN_SECONDS, running.cancel)
+        else:
+            running.cancel()  # takes a call out that has not begun
         raise
     if not done:
         running.add_done_callback(_forget)
+        in_doubt = doubt is not None and doubt.remains()
         running.cancel()
-        raise DatabaseUnavailable("no answer in time")
+        raise DatabaseUnavailable("no answer in time", in_doubt=in_doubt)
     try:
         return running.result()
     except Exception as error:
         if is_outage(error):
-            raise DatabaseUnavailable(str(error)) from error
+            lost = doubt is not None and doubt.arisen and is_momentary(error)
+            raise DatabaseUnavailable(str(error), in_doubt=lost) from error
         raise
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """The outcome of `call`, or DatabaseUnavailable after `seconds`; it goes on in a thread that holds up nobody."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="bounded-write", daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except FutureTimeout:
+        raise DatabaseUnavailable("no answer in time") from None
 
 
 def _forget(running: asyncio.Future[Any]) -> None:

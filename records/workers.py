@@ -16,6 +16,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    false,
     func,
     literal,
     null,
@@ -135,8 +136,15 @@ def live(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(workers).where(_w.lease_until > now())).scalar_one()
 
 
+_WRITE_NOTHING = update(workers).where(false()).values(seen_at=_w.seen_at)
+
+
 def lapsed(connection: Connection) -> list[str]:
-    """The incarnations whose lease has ended; the look without a lock."""
+    """The incarnations whose lease has ended; fails where nobody could have renewed one.
+
+    Not a read: a database that is locked, or that only takes no writes, still answers those.
+    """
+    connection.execute(_WRITE_NOTHING)
     return [row.incarnation for row in connection.execute(select(_w.incarnation).where(_w.lease_until <= now()))]
 
 

@@ -21,7 +21,8 @@ from celery_jobs.tasks.children import Children
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.cutoff import CutOff
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.growth import LastingGrowth
+from celery_jobs.tasks.duty import stop_all
+from celery_jobs.tasks.growth import Growth
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
@@ -48,7 +49,7 @@ class Agent:
         self.dispatcher = Dispatcher(self._store)
         self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings.worker_timeout_seconds)
         self._heartbeat: Heartbeat | None = None
-        self._growth = LastingGrowth(lambda: worker.consumer, settings.worker_timeout_seconds)
+        self._growth = Growth(settings.worker_timeout_seconds)
         self.children = Children(worker, self._store, here, self.dispatcher)
         self._unknown = UnknownTasks(self._store, here.hints)
         self.cut_off = CutOff(here, worker, self.children)
@@ -87,11 +88,11 @@ class Agent:
         """Every job of this worker has ended, or was cut off."""
         if self._heartbeat is None:
             return
+        watching = [*self.children.duties, *self._unknown.duties]
+        background = [*self._growth.duties, *self.dispatcher.duties, *self._sweeper.duties, *self._heartbeat.duties]
         self._unknown.stop()
-        self.children.stop()
-        self._growth.stop()
+        stop_all(*watching, *background)
         self.dispatcher.stop()
-        self._sweeper.stop()
         self._heartbeat.stop()
         self._heartbeat = None
         self._here.hints.close()

@@ -52,10 +52,10 @@ class Children:
         if self.forks:
             self._duty.start()
 
-    def stop(self) -> None:
-        """End."""
-        if self.forks:
-            self._duty.stop()
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return (self._duty,)
 
     def processes(self) -> list[Any]:
         """The children that the pool has now."""

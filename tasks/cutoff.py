@@ -68,7 +68,7 @@ class CutOff:
         try:
             rows = runs.own_runs(self._here.store, self._here.incarnation)
             self._holding = {row.pid for row in rows if row.pid is not None}
-            closed = self._here.store.write_for(_WRITE_SECONDS, workers.cancel_for_shutdown, self._here.incarnation)
+            closed = self._here.store.write_within(_WRITE_SECONDS, workers.cancel_for_shutdown, self._here.incarnation)
             self._here.hints.changed(*closed)
             metrics.closed(self._here.store, closed)
         except Exception as error:

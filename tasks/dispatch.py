@@ -43,6 +43,11 @@ class Dispatcher:
             self._looked_at = 0.0  # look at every queue
         self._duty.wake()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return (self._duty,)
+
     def stop(self) -> None:
         """End; what is pending stays pending."""
         self._duty.stop()

@@ -16,6 +16,7 @@ from celery_jobs.records.store import Store
 from celery_jobs.tasks import process
 from celery_jobs.tasks.celery import import_tasks, use_embedded_broker
 from celery_jobs.tasks.dispatch import Dispatcher
+from celery_jobs.tasks.duty import stop_all
 from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
 from celery_jobs.tasks.folder import FolderLock
 from celery_jobs.tasks.hints import Hints
@@ -65,8 +66,7 @@ class Duties:
         if self._worker is not None:
             self._worker.stop(timeout_seconds)
             self._worker = None
-        self.nudges.stop()
-        self._sweeper.stop()
+        stop_all(*self.nudges.duties, *self._sweeper.duties)
 
     def hurry(self) -> None:
         """What still runs is cut off now, whatever time `stop` gave it."""

@@ -24,11 +24,13 @@ from celery_jobs.tasks import metrics
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.growth import grow_pool
+from celery_jobs.tasks.duty import stop_all
+from celery_jobs.tasks.growth import Growth, consumer_ready
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.pool import GrowingThreadPool
 from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.unknown import UnknownTasks
 from celery_jobs.tasks.wake import wake_after_each_job
 
 DEFAULT_SLOTS = 32
@@ -47,10 +49,7 @@ class _Controller(WorkController):
 
     def on_consumer_ready(self, consumer: Any) -> None:
         signals.worker_ready.send(sender=consumer)
-        try:
-            grow_pool(consumer)
-        except Exception as error:
-            _log.warning("the pool did not grow to the limits: %s", error)
+        consumer_ready(consumer)
         self.ready.set()
 
 
@@ -66,6 +65,8 @@ class EmbeddedWorker:
         self._thread: threading.Thread | None = None
         self._heartbeat: Heartbeat | None = None
         self._hurried = threading.Event()
+        self._unknown = UnknownTasks(here.store, here.hints)
+        self._growth = Growth(here.settings.worker_timeout_seconds)
 
     def start(self) -> None:
         """Settle what the last process left, then take jobs."""
@@ -92,6 +93,8 @@ class EmbeddedWorker:
             active_runs.look_now,
         )
         self._heartbeat.start()
+        self._growth.start()
+        self._unknown.start()
         self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
         self._thread.start()
         if not self._controller.ready.wait(10):
@@ -105,8 +108,13 @@ class EmbeddedWorker:
         worker_state.should_stop = os.EX_OK
         self._end_within(timeout_seconds, self._hurried)
         if active_runs.running():
+            cut_off_at = time.monotonic()
             self._cut_off()
-            self._end_within(_UNWIND_SECONDS, threading.Event())
+            self._end_within(
+                max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()), threading.Event()
+            )
+        self._unknown.stop()
+        stop_all(*self._growth.duties, *self._unknown.duties, *self._heartbeat.duties)
         self._heartbeat.stop()
         worker_state.should_stop = None
 
@@ -139,11 +147,11 @@ class EmbeddedWorker:
                 metrics.closed(self._here.store, closed)
         self._here.store.write(admission.take_all_back)
 
-    def _end_within(self, timeout_seconds: float, hurried: threading.Event) -> None:
+    def _end_within(self, timeout_seconds: float, hurried: threading.Event | None = None) -> None:
         """Wait for the worker's thread, which ends when its last job has."""
         deadline = time.monotonic() + timeout_seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
-            if hurried.is_set():
+            if hurried is not None and hurried.is_set():
                 return
             self._wake_consumer()
             self._thread.join(0.05)
@@ -158,7 +166,9 @@ class EmbeddedWorker:
     def _cut_off(self) -> None:
         """The time is up: the record says so first, then coroutines are interrupted; threads end with the process."""
         try:
-            closed = self._here.store.write(workers.cancel_for_shutdown, self._here.incarnation)
+            closed = self._here.store.write_within(
+                _UNWIND_SECONDS * 3 / 4, workers.cancel_for_shutdown, self._here.incarnation
+            )
             self._here.hints.changed(*closed)
             metrics.closed(self._here.store, closed)
         except Exception as error:

@@ -121,12 +121,13 @@ def _adopted(task: Any, request: Any, job_id: JobId) -> adopt.Adopted:
 def _refused(task: Any, request: Any, run: Run, attempt: int) -> NoReturn:
     """Why no row moved, read once: canceled or deleted, or simply another's."""
     here = process.current()
-    row = runs.read_for_claim(here.store, run.job_id)
+    patience = here.settings.outage_patience_seconds
+    row = runs.read_for_claim(here.store, run.job_id, patience)
     if row is None or row.deleted_at is not None or row.status == JobStatus.canceled:
         announce_revoked(task, request)
     elif row.status == JobStatus.pending and row.dispatched_at is not None and row.attempt == attempt:
         # our worker row is gone (taken for dead): give the job back, it will be handed over again
-        runs.undispatch(here.store, run.job_id, attempt)
+        runs.undispatch(here.store, run.job_id, attempt, patience)
     # else a duplicate: mark and announce nothing, or it would show as revoked while the first delivery lives
     raise Ignore
 

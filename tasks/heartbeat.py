@@ -6,6 +6,7 @@ Celery's own timers stop when a warm shutdown begins, and a worker that finishes
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from celery_jobs.records.workers import WorkerRow
 from celery_jobs.tasks.duty import Duty
 
 BEATS_PER_TIMEOUT = 10
+END_SECONDS = 1.0
 LEASE_SHARE = 0.6  # of the timeout: silence for T/2 is always survived, silence for T never
 
 _log = logging.getLogger("celery_jobs.heartbeat")
@@ -42,8 +44,16 @@ class Heartbeat:
             _log.warning("the worker could not be registered yet: %s", error)
         self._duty.start()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return (self._duty,)
+
     def stopping(self) -> None:
-        """A warm shutdown has begun."""
+        """A warm shutdown has begun; nobody waits until the record says so."""
+        threading.Thread(target=self._say_stopping, name="stopping", daemon=True).start()
+
+    def _say_stopping(self) -> None:
         try:
             self._store.write(workers.stopping, self.row.incarnation)
         except Exception as error:
@@ -53,7 +63,7 @@ class Heartbeat:
         """The worker has ended: remove its row unless it still holds runs, which the sweeper then closes."""
         self._duty.stop()
         try:
-            self._store.write(workers.leave, self.row.incarnation)
+            self._store.write_within(END_SECONDS, workers.leave, self.row.incarnation)
         except Exception as error:
             _log.debug("the row is left to the sweeper: %s", error)
 

@@ -31,6 +31,11 @@ class Nudges:
         """Begin."""
         self._duty.start()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return (self._duty,)
+
     def stop(self) -> None:
         """End."""
         self._duty.stop()

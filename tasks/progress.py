@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from typing import Any
 
 from pydantic_core import to_json
 
 from celery_jobs.records import runs
+from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.runs import Claim
 from celery_jobs.records.text import clean
 from celery_jobs.tasks import process
 
 STORE_EVERY_SECONDS = 0.1
+AGAIN_SECONDS = 1.0
 _log = logging.getLogger("celery_jobs.progress")
 
 
@@ -38,11 +41,11 @@ class ProgressWriter:
         self._some.set()
 
     def flush(self, claim: Claim) -> None:
-        """Store what is waiting for a run that is about to end."""
+        """Store what is waiting for a run that is about to end; waits for a database that is away, as the end does."""
         with self._lock:
             waiting = self._newest.pop(claim.token, None)
         if waiting is not None:
-            self._store(*waiting)
+            self._store(*waiting, process.current().settings.outage_patience_seconds)
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -50,18 +53,35 @@ class ProgressWriter:
             self._some.wait()
             self._some.clear()
             with self._lock:
-                newest, self._newest = self._newest, {}
-            for claim, text in newest.values():
-                self._store(claim, text)
+                newest = list(self._newest.values())
+            for claim, text in newest:
+                self._store_while_newest(claim, text)
             pause.wait(STORE_EVERY_SECONDS)
 
-    def _store(self, claim: Claim, text: str) -> None:
-        here = process.current()
+    def _store_while_newest(self, claim: Claim, text: str) -> None:
+        """What an outage kept from the record stays, unless something newer came or the run has ended."""
+        with self._lock:
+            if self._newest.get(claim.token) != (claim, text):
+                return
+        if self._store(claim, text):
+            with self._lock:
+                if self._newest.get(claim.token) == (claim, text):
+                    del self._newest[claim.token]
+        else:
+            time.sleep(AGAIN_SECONDS)
+            self._some.set()
+
+    def _store(self, claim: Claim, text: str, patience_seconds: float = 0.0) -> bool:
+        """False when the database is away."""
         try:
-            if runs.progress(here.store, claim, text):
+            here = process.current()
+            if runs.progress(here.store, claim, text, patience_seconds):
                 here.hints.changed(claim.job_id)
+        except DatabaseUnavailable:
+            return False
         except Exception as error:
             _log.debug("a progress report was dropped: %r", error)
+        return True
 
 
 progress_writer = ProgressWriter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from typing import Any
@@ -13,17 +12,14 @@ from celery import bootsteps, signals
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.ids import job_id_of
 from celery_jobs.records.settings import load_settings
-from celery_jobs.tasks import exporter, process
+from celery_jobs.tasks import exporter, growth, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.cutoff import ColdShutdown
 from celery_jobs.tasks.events import EventBatches
-from celery_jobs.tasks.growth import grow_pool
 from celery_jobs.tasks.job import JobTask
-
-_log = logging.getLogger("celery_jobs.signals")
 
 
 class JobsStep(bootsteps.StartStopStep):
@@ -88,11 +84,8 @@ def lost_in_main(sender: Any = None, task_id: str = "", exception: Any = None, *
 
 
 def consumer_ready(sender: Any = None, **_: Any) -> None:
-    """Limits that were raised before this worker started grow its pool too."""
-    try:
-        grow_pool(sender)
-    except Exception as error:
-        _log.warning("the pool did not grow to the limits: %s", error)
+    """The consumer's loop runs."""
+    growth.consumer_ready(sender)
 
 
 WIRING = {

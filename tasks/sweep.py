@@ -14,7 +14,7 @@ from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.store import Store
 from celery_jobs.tasks import metrics
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.duty import Duty
+from celery_jobs.tasks.duty import Duty, stop_all
 from celery_jobs.tasks.hints import Hints
 
 SWEEPS_PER_TIMEOUT = 10
@@ -51,11 +51,14 @@ class Sweeper:
         self._expiry.start()
         self._again.start()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return self._again, self._expiry, self._duty
+
     def stop(self) -> None:
         """End after the sweep under way."""
-        self._again.stop()
-        self._expiry.stop()
-        self._duty.stop()
+        stop_all(*self.duties)
 
     def may_judge(self) -> bool:
         """True after a full timeout without a gap in the contact with the database."""
@@ -67,7 +70,7 @@ class Sweeper:
 
     def _sweep(self) -> None:
         try:
-            gone = self._store.read(workers.lapsed)
+            gone = self._store.write(workers.lapsed)
         except DatabaseUnavailable:
             self._in_contact_since = None
             raise

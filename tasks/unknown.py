@@ -33,13 +33,17 @@ class UnknownTasks:
 
     def start(self) -> None:
         """Begin."""
-        signals.task_unknown.connect(self._meet, weak=False, dispatch_uid=id(self))
+        signals.task_unknown.connect(self._meet, weak=False, dispatch_uid=f"celery_jobs.unknown.{id(self)}")
         self._duty.start()
 
+    @property
+    def duties(self) -> tuple[Duty, ...]:
+        """What runs in the background."""
+        return (self._duty,)
+
     def stop(self) -> None:
-        """End."""
-        signals.task_unknown.disconnect(dispatch_uid=id(self))
-        self._duty.stop()
+        """Hear of no more."""
+        signals.task_unknown.disconnect(dispatch_uid=f"celery_jobs.unknown.{id(self)}")
 
     def _meet(self, message: Any = None, name: str = "", id: str = "", **_: Any) -> None:
         attempt = (getattr(message, "headers", None) or {}).get(ATTEMPT_HEADER)

@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.kinds import own, shared
 from tests.support.jobs import statuses
 from tests.support.processes import alive
-from tests.support.stack import EMBEDDED, PREFORK, THREADS, Kind, Stack
+from tests.support.stack import EMBEDDED, PREFORK, SQLITE, THREADS, Kind, Stack
 from tests.support.waiting import stays, wait_until
 
 NewStack = Callable[..., Stack]
@@ -48,7 +48,7 @@ ENDS = {
 }
 
 
-@shared(PREFORK)
+@shared(PREFORK, SQLITE)
 @pytest.mark.parametrize("how", ENDS)
 def test_a_job_that_ends_its_process_fails_once_and_says_why(stack: Stack, how: str) -> None:
     record, told = watched(stack, "process.ending", how=how)

@@ -7,9 +7,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import LiteralString
@@ -145,6 +147,29 @@ class PostgresServer(Server):
         self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
         return self.url(name)
 
+    @contextmanager
+    def locked(self, statement: LiteralString, url: str) -> Generator[None]:
+        """A session of somebody else that holds the locks of this statement."""
+        with psycopg.connect(url, connect_timeout=5) as connection:
+            connection.execute(statement)
+            yield
+            connection.rollback()
+
+    @contextmanager
+    def read_only(self) -> Generator[None]:
+        """No session may write, as on a standby."""
+        self._set_read_only("on")
+        try:
+            yield
+        finally:
+            self._set_read_only("off")
+
+    def _set_read_only(self, value: LiteralString) -> None:
+        with psycopg.connect(self.url(), autocommit=True, connect_timeout=5) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute(sql.SQL("ALTER SYSTEM SET default_transaction_read_only = {}").format(value))
+            connection.execute("SELECT pg_reload_conf()")
+
     def ready(self) -> bool:
         with psycopg.connect(self.url(), connect_timeout=5):
             return True
@@ -153,4 +178,10 @@ class PostgresServer(Server):
         """Fast shutdown: clients are cut off, nothing that was committed is lost."""
         self.process.cont()
         self.process.interrupt()
+        self.process.wait(30)
+
+    def stop_immediately(self) -> None:
+        """Immediate shutdown: it recovers at its next start."""
+        self.process.cont()
+        self.process.send(signal.SIGQUIT)
         self.process.wait(30)
