@@ -26,6 +26,7 @@ from celery_jobs.tasks.scheduler import CeleryScheduler
 
 Hook = Callable[[FastAPI], Awaitable[None]]
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_ONE_WISH_SECONDS: Final = 1.0  # a terminal and a supervisor that both signal do not mean "at once"
 
 
 @contextlib.asynccontextmanager
@@ -45,15 +46,15 @@ async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[N
         asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed"),
         asyncio.create_task(all_jobs.run(), name="stream of all jobs"),
     }
-    try:
-        with _told_first(hub, scheduler):
+    with _told_first(hub, scheduler):  # to the end, since a second signal cuts it short
+        try:
             yield
-    finally:
-        hub.close()
-        for reader in readers:
-            reader.cancel()
-        await asyncio.wait(readers)
-        await scheduler.shutdown()
+        finally:
+            hub.close()
+            for reader in readers:
+                reader.cancel()
+            await asyncio.wait(readers)
+            await scheduler.shutdown()
 
 
 @contextlib.asynccontextmanager
@@ -110,9 +111,14 @@ def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
         return
     loop = asyncio.get_running_loop()
 
+    heard_at: list[float] = []
+
     def stop() -> None:
         hub.close()
         scheduler.begin_shutdown()
+        if heard_at and loop.time() - heard_at[0] >= _ONE_WISH_SECONDS:
+            scheduler.hurry()
+        heard_at.append(loop.time())
 
     chained: dict[int, tuple[Any, Any]] = {}
     for number in _SIGNALS:

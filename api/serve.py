@@ -14,12 +14,14 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from celery_jobs.records.errors import JobsError, SettingsError
 from celery_jobs.records.settings import Settings
 from celery_jobs.tasks import metrics
+from celery_jobs.tasks.lifeline import stop_with_parent
 
 CANNOT_START: Final = 2
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -62,6 +64,7 @@ def inherit(descriptor: int) -> socket.socket:
 def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
     _exit_quietly_on_sigterm()
+    stop_with_parent()
     # what Celery's worker and the tasks say; uvicorn has handlers of its own
     logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper(), format=_LOG_FORMAT)
     if workers > 1:
@@ -70,13 +73,21 @@ def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
 
 
 def _run_several(listener: socket.socket, workers: int) -> int:
-    config = _config("celery_jobs.api.app:create_app", factory=True, workers=workers)
+    config = _config("celery_jobs.api.serve:create_child_app", factory=True, workers=workers)
     with metrics.shared_folder() as folder:
         os.environ[metrics.FOLDER] = str(folder)
         print(f"Serving on {url_of(listener)} with {workers} processes", flush=True)
         supervisor = _Supervisor(config, [listener], folder)
         supervisor.run()
     return CANNOT_START if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes) else 0
+
+
+def create_child_app() -> FastAPI:
+    """The app of one of several processes, which end with the one that started them."""
+    from celery_jobs.api.app import create_app
+
+    stop_with_parent()
+    return create_app()
 
 
 class _Supervisor(Multiprocess):

@@ -15,10 +15,13 @@ from typing import Final
 
 from celery_jobs.records.settings import Settings
 from celery_jobs.tasks import metrics
+from celery_jobs.tasks.lifeline import VARIABLE as LIFELINE_VARIABLE
+from celery_jobs.tasks.lifeline import Lifeline
 
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
 _AFTER_TIMEOUT_SECONDS: Final = 4.0
+_AT_ONCE_SECONDS: Final = 5.0
 
 
 def run(settings: Settings, listener: socket.socket) -> int:
@@ -32,39 +35,78 @@ def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
     timeout = _DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
     # what the worker counts is in the answer of the API, as it is where both are one process
     environment = os.environ | {"JOBS_SHUTDOWN_TIMEOUT_SECONDS": str(timeout), metrics.FOLDER: str(folder)}
-    asked = threading.Event()
+    asked = [threading.Event(), threading.Event()]
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
+        asked[asked[0].is_set()].set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    lifeline = Lifeline()
     children = [
-        _start(["api", "--fd", str(listener.fileno())], environment, listener.fileno()),
-        _start(["worker", "--metrics-folder", str(folder)], environment),
+        _Child("api", ["--fd", str(listener.fileno())], environment, lifeline, listener.fileno()),
+        _Child("worker", ["--metrics-folder", str(folder)], environment, lifeline),
     ]
     listener.close()
-    while not asked.wait(_LOOK_SECONDS) and all(child.poll() is None for child in children):
+    while not asked[0].wait(_LOOK_SECONDS) and all(child.running for child in children):
         pass
-    ended_alone = [child.returncode for child in children if child.returncode is not None and not asked.is_set()]
-    _end(children, timeout + _AFTER_TIMEOUT_SECONDS)
-    return max((abs(code) for code in ended_alone), default=0)
+    alone = [child for child in children if not child.running and not asked[0].is_set()]
+    for child in alone:
+        print(f"celery-jobs: {child.end}; the service stops", file=sys.stderr, flush=True)
+    _end(children, timeout + _AFTER_TIMEOUT_SECONDS, asked[1])
+    return max((child.code for child in alone), default=0)
 
 
-def _start(command: list[str], environment: dict[str, str], *descriptors: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "celery_jobs.api.cli", *command], env=environment, pass_fds=descriptors
-    )
+class _Child:
+    """One of the two commands."""
+
+    def __init__(
+        self, name: str, options: list[str], environment: dict[str, str], lifeline: Lifeline, *descriptors: int
+    ) -> None:
+        self._name = name
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "celery_jobs.api.cli", name, *options],
+            env=environment | {LIFELINE_VARIABLE: str(lifeline.reader)},
+            pass_fds=(*descriptors, lifeline.reader),
+            start_new_session=True,  # Ctrl-C is for this process, which tells them
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        code = self._popen.returncode
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"the {self._name} process {how}"
+
+    @property
+    def code(self) -> int:
+        """The exit code of a service that it ended unasked; never 0, so that a supervisor starts it again."""
+        code = self._popen.returncode
+        return 128 - code if code < 0 else code or 1
+
+    def tell(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
 
 
-def _end(children: list[subprocess.Popen[bytes]], patience_seconds: float) -> None:
-    """SIGTERM to all at once, SIGKILL to those that have not ended in time."""
+def _end(children: list[_Child], patience_seconds: float, hurry: threading.Event) -> None:
+    """SIGTERM to both at once, SIGQUIT at a second signal, SIGKILL to what has not ended in time."""
+    _tell_and_wait(children, signal.SIGTERM, patience_seconds, hurry)
+    if hurry.is_set():
+        # the worker says in the records what it cuts off
+        _tell_and_wait(children, signal.SIGQUIT, _AT_ONCE_SECONDS, threading.Event())
+    _tell_and_wait(children, signal.SIGKILL, _AT_ONCE_SECONDS, threading.Event())
+
+
+def _tell_and_wait(
+    children: list[_Child], number: signal.Signals, patience_seconds: float, hurry: threading.Event
+) -> None:
     for child in children:
-        child.terminate()
+        child.tell(number)
     deadline = time.monotonic() + patience_seconds
-    for child in children:
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+    while any(child.running for child in children) and time.monotonic() < deadline:
+        if hurry.wait(_LOOK_SECONDS / 2):
+            return

@@ -204,12 +204,12 @@ def close_stranger(connection: Connection, job_id: JobId, token: str) -> list[Jo
     )
 
 
-def close_run(connection: Connection, job_id: JobId, incarnation: str, error: str) -> bool:
-    """End a run of this worker that its main process is ending, with the reason that only the main process knows."""
+def close_run(connection: Connection, job_id: JobId, token: str, error: str) -> bool:
+    """End a run whose process is gone, for a reason that its worker's main process knows."""
     statement = move(
         {_S.running: _S.failed, _S.canceling: _S.canceled},
         _c.id == job_id,
-        _c.worker_incarnation == incarnation,
+        _c.claim_token == token,
         error=_if_running(_c.error, error),
         claim_token=null(),
     )
@@ -243,5 +243,11 @@ def cancel_for_shutdown(connection: Connection, incarnation: str) -> list[JobId]
 
 def tasks_known(connection: Connection, queue: str) -> set[str]:
     """The tasks that live workers of a queue list."""
-    rows = connection.execute(select(_w.queues, _w.tasks).where(_w.lease_until > now()))
+    rows = connection.execute(select(_w.queues, _w.tasks).where(_w.lease_until > now(), _w.stopping.is_(False)))
     return {task for row in rows if queue in json.loads(row.queues) for task in json.loads(row.tasks)}
+
+
+def known_elsewhere(connection: Connection, job_id: JobId) -> bool:
+    """True when a live worker of the job's queue lists the job's task; also when there is no such job."""
+    row = connection.execute(select(_c.task, _c.queue).where(_c.id == job_id)).first()
+    return row is None or row.task in tasks_known(connection, row.queue)

@@ -30,6 +30,7 @@ from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.pool import GrowingThreadPool
 from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.unknown import UnknownTasks
 from celery_jobs.tasks.wake import wake_after_each_job
 
 DEFAULT_SLOTS = 32
@@ -63,6 +64,8 @@ class EmbeddedWorker:
         self._controller: Any = None
         self._thread: threading.Thread | None = None
         self._heartbeat: Heartbeat | None = None
+        self._hurried = threading.Event()
+        self._unknown = UnknownTasks(here.store, here.hints)
         self._growth = Growth(here.settings.worker_timeout_seconds)
 
     def start(self) -> None:
@@ -91,6 +94,7 @@ class EmbeddedWorker:
         )
         self._heartbeat.start()
         self._growth.start()
+        self._unknown.start()
         self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
         self._thread.start()
         if not self._controller.ready.wait(10):
@@ -102,14 +106,21 @@ class EmbeddedWorker:
             return
         self._heartbeat.stopping()
         worker_state.should_stop = os.EX_OK
-        self._end_within(timeout_seconds)
+        self._end_within(timeout_seconds, self._hurried)
         if active_runs.running():
             cut_off_at = time.monotonic()
             self._cut_off()
-            self._end_within(max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()))
-        stop_all(*self._growth.duties, *self._heartbeat.duties)
+            self._end_within(
+                max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()), threading.Event()
+            )
+        self._unknown.stop()
+        stop_all(*self._growth.duties, *self._unknown.duties, *self._heartbeat.duties)
         self._heartbeat.stop()
         worker_state.should_stop = None
+
+    def hurry(self) -> None:
+        """Wait no longer for running jobs."""
+        self._hurried.set()
 
     def _run(self) -> None:
         self._controller.start()  # catches its own errors, says so and returns
@@ -136,10 +147,12 @@ class EmbeddedWorker:
                 metrics.closed(self._here.store, closed)
         self._here.store.write(admission.take_all_back)
 
-    def _end_within(self, timeout_seconds: float) -> None:
+    def _end_within(self, timeout_seconds: float, hurried: threading.Event | None = None) -> None:
         """Wait for the worker's thread, which ends when its last job has."""
         deadline = time.monotonic() + timeout_seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
+            if hurried is not None and hurried.is_set():
+                return
             self._wake_consumer()
             self._thread.join(0.05)
 

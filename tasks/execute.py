@@ -10,9 +10,10 @@ import asyncio
 import inspect
 import logging
 import time
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 from uuid import uuid4
 
+from billiard.common import clear_terminate_handler_fired, terminate_handler_fired
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps
 
@@ -39,14 +40,16 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     request = task.request
     job_id = job_id_of(request.id)
     run = Run(job_id, token=uuid4().hex)
+    if process.current().forks:
+        clear_terminate_handler_fired()  # the last job here ended in spite of a signal, and no signal is meant for this
     active_runs.add(run)  # before the claim: a cancel that comes right after it finds the run here
     try:
         run.claim = _claim(task, request, run)
         began = time.monotonic()
         process.current().hints.changed(job_id)
         ending, value, error = _run(task, run, args, kwargs)
-        if _is_being_ended(error, run):
-            raise error  # the main process, or a sweeper, writes the record when this process is gone
+        if error is not None and _is_being_ended():
+            raise SystemExit(1) from error  # the main process, or a sweeper, writes the record when this one is gone
         run.ending = True
         progress_writer.flush(run.claim)
         ended = _finish(run.claim, ending)
@@ -64,11 +67,12 @@ def _count(task: Any, ended: Ended, seconds: float) -> None:
         metrics.canceled(ended.cancel_mode, ended.cancel_seconds)
 
 
-def _is_being_ended(error: BaseException | None, run: Run) -> TypeGuard[SystemExit]:
-    """True where a signal ends this process: a forced cancel, or a worker that is told to end at once."""
-    if not isinstance(error, SystemExit) or not process.current().forks:
-        return False
-    return run.cancel_requested or (isinstance(error.code, int) and error.code < 0)  # the pool's code for a signal
+def _is_being_ended() -> bool:
+    """True where a signal ends this process: a forced cancel, a time limit, or a worker that is told to end at once.
+
+    Whatever the code raises then, such as in its own clean-up, is not how the job failed.
+    """
+    return process.current().forks and terminate_handler_fired()
 
 
 def _claim(task: Any, request: Any, run: Run) -> Claim:

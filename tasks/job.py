@@ -26,6 +26,7 @@ class JobTask(Task):
     """The Celery task class behind `@job`."""
 
     abstract = True
+    Request = "celery_jobs.tasks.request:JobRequest"
 
     name: str  # Celery's class says that it may be None, which no registered task's is
     coroutine: bool = False

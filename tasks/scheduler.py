@@ -96,6 +96,11 @@ class CeleryScheduler:
         """From now on submits raise ShuttingDown; safe in a signal handler."""
         self._stopping = True
 
+    def hurry(self) -> None:
+        """Jobs that end with the service get no more time; safe in a signal handler."""
+        if self._duties is not None:
+            self._duties.hurry()
+
     @property
     def _running(self) -> Duties:
         if self._duties is None:

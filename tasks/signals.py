@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import threading
 from typing import Any
 
-from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from billiard.exceptions import WorkerLostError
 from celery import bootsteps, signals
 
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
@@ -16,8 +17,8 @@ from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.control import LOOK_SIGNAL
+from celery_jobs.tasks.cutoff import ColdShutdown
 from celery_jobs.tasks.events import EventBatches
-from celery_jobs.tasks.failures import error_line
 from celery_jobs.tasks.job import JobTask
 
 
@@ -27,10 +28,10 @@ class JobsStep(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **_: Any) -> None:
+        global _agent
         # the default action of this signal would end a child that has not installed its handler yet
         if _in_main_thread():
             signal.signal(LOOK_SIGNAL, lambda *_: None)
-        global _agent
         try:
             worker.celery_jobs_agent = self.agent = _agent = Agent(worker, load_settings())
         except (SettingsError, DatabaseUnavailable) as error:
@@ -39,22 +40,23 @@ class JobsStep(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         """The pool is up."""
         self.agent.start()
+        if _in_main_thread():
+            ColdShutdown(parent, self.agent.cut_off).install()
 
     def stop(self, parent: Any) -> None:
         """The consumer has stopped; jobs may still run."""
         self.agent.stopping()
 
     def terminate(self, parent: Any) -> None:
-        """Cold shutdown."""
-        self.agent.stopping()
+        """Cold shutdown: Celery tells no more of its end."""
+        self.agent.cut_off.now()
+        self.agent.stop()
 
 
-_agent: Agent | None = None  # of this process
+_agent: Agent | None = None  # of this process, and in a forked child that of its parent
 
 
 def _in_main_thread() -> bool:
-    import threading
-
     return threading.current_thread() is threading.main_thread()
 
 
@@ -67,22 +69,18 @@ def worker_ended(sender: Any = None, **_: Any) -> None:
 
 def child_started(**_: Any) -> None:
     """A pool process begins: connections and threads of its own."""
+    if _agent is not None:
+        _agent.lifeline.end_with_parent()
     process.become_child()
     exporter.become_child()
     active_runs.forget()
     signal.signal(LOOK_SIGNAL, lambda *_: active_runs.look_now())
 
 
-def failed_in_main(sender: Any = None, task_id: str = "", exception: Any = None, **_: Any) -> None:
-    """The main process reports what its child no longer can: a hard time limit, or its sudden end."""
-    here = process.current()
-    if _agent is None or here.forks or not isinstance(sender, JobTask):
-        return
-    # no SQL here: this is the worker's main loop
-    if isinstance(exception, TimeLimitExceeded):
-        _agent.child_ended(job_id_of(task_id), error_line(exception))
-    elif isinstance(exception, WorkerLostError):
-        _agent.child_ended(job_id_of(task_id))
+def lost_in_main(sender: Any = None, task_id: str = "", exception: Any = None, **_: Any) -> None:
+    """The pool has given a message up with its child; one that was claimed is closed by the look at the children."""
+    if _agent is not None and isinstance(sender, JobTask) and isinstance(exception, WorkerLostError):
+        _agent.children.lost_message(job_id_of(task_id))
 
 
 def consumer_ready(sender: Any = None, **_: Any) -> None:
@@ -94,7 +92,7 @@ WIRING = {
     signals.worker_ready: consumer_ready,
     signals.worker_process_init: child_started,
     signals.worker_shutdown: worker_ended,
-    signals.task_failure: failed_in_main,
+    signals.task_failure: lost_in_main,
 }
 
 

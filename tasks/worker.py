@@ -7,12 +7,16 @@ import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
+
+from celery import signals
+from celery.worker import state as worker_state
 
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
+from celery_jobs.tasks.lifeline import stop_with_parent
 
 PoolName = Literal["prefork", "threads"]
 
@@ -38,6 +42,7 @@ def run_worker(
         )
     from celery_jobs.tasks import exporter
 
+    stop_with_parent()
     slots = concurrency or settings.concurrency
     if slots is None and settings.max_pool is not None:
         slots = min(settings.max_pool, os.cpu_count() or 1)
@@ -61,13 +66,21 @@ def _run(settings: Settings, slots: int | None, pool: PoolName, queues: Sequence
     arguments += ["--without-gossip", "--without-mingle"]
     if slots is not None:
         arguments += ["--concurrency", str(slots)]
+    started: list[Any] = []
+    signals.celeryd_after_setup.connect(lambda instance, **_: started.append(instance), weak=False)
     try:
         app.worker_main(arguments)
     except SystemExit as end:
         if isinstance(end.code, str):
             print(f"celery-jobs: {end.code}", file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
+    return _exit_code(*started)
+
+
+def _exit_code(worker: Any = None) -> int:
+    """0 when it ended as it was asked to, whatever signal asked; Celery keeps the code of a crash to itself."""
+    asked = worker_state.should_stop is not None and not worker_state.should_terminate
+    return 0 if asked else int(getattr(worker, "exitcode", None) or 0)
 
 
 def most_slots(settings: Settings, pool: PoolName) -> int:

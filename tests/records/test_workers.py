@@ -139,9 +139,9 @@ def test_a_run_that_its_process_holds_no_more_is_ended_by_its_token(store: Face)
 def test_the_main_process_ends_a_run_with_the_reason_that_it_knows(store: Face):
     job, asked = started(store), in_state(store, JobStatus.canceling)
     for each in (job, asked):
-        assert store.write(workers.close_run, each.id, "another", "no") is False
-        assert store.write(workers.close_run, each.id, each.runner.incarnation, "TimeLimitExceeded: 5") is True
-        assert store.write(workers.close_run, each.id, each.runner.incarnation, "TimeLimitExceeded: 5") is False
+        assert store.write(workers.close_run, each.id, "another token", "no") is False
+        assert store.write(workers.close_run, each.id, each.held.token, "TimeLimitExceeded: 5") is True
+        assert store.write(workers.close_run, each.id, each.held.token, "TimeLimitExceeded: 5") is False
         assert finish(store, each) is None
     failed, canceled = record(store, job.id), record(store, asked.id)
     assert (failed.status, failed.error) == (JobStatus.failed, "TimeLimitExceeded: 5")

@@ -17,7 +17,12 @@ from tests.support.processes import Process
 from tests.support.service import PROGRAM, HttpProcess, Service
 
 # the modules of tasks that every deployment has, and where they are written
-MODULES = {"sample": "sample_tasks.py", "values": "value_tasks.py", "failing": "error_tasks.py"}
+MODULES = {
+    "sample": "sample_tasks.py",
+    "values": "value_tasks.py",
+    "failing": "error_tasks.py",
+    "process": "process_tasks.py",
+}
 
 
 @dataclass(frozen=True)
