@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -147,41 +147,36 @@ def test_no_connection_left_is_an_outage_like_any_other(
     new_stack: NewStack, kind: Kind, own_postgres: NewPostgres
 ) -> None:
     server = own_postgres()
-    env = {"DATABASE_URL": server.new_database(migrate), "JOBS_WORKER_TIMEOUT_SECONDS": f"{T:g}"}
+    url = server.new_database(migrate)
+    execute(url, "CREATE ROLE service LOGIN", "GRANT ALL ON ALL TABLES IN SCHEMA public TO service")
+    execute(url, "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO service")
+    env = {"DATABASE_URL": url.replace("jobs@", "service@"), "JOBS_WORKER_TIMEOUT_SECONDS": f"{T:g}"}
     stack = new_stack(kind, slots=2, **env).start()
     name = stack.name()
     job = stack.jobs.submit("hold", name=name)
     stack.journal.wait_start(job)
-    workers = worker_rows(stack.database_url)
-    with ExitStack() as others:
-        take_every_connection(server, others)
-        began = time.monotonic()
-        answer = stack.jobs.client.get("/api/v1/jobs")
-        assert answer.status_code == 503, answer.text
-        assert time.monotonic() - began < ANSWERED_SECONDS
-        assert not RAW.search(answer.text)
-        stack.journal.release(name)
-        stack.journal.wait_end(job)
-        time.sleep(1.5 * T)  # the outage itself
+    workers = worker_rows(url)
+    execute(url, "ALTER ROLE service CONNECTION LIMIT 0")
+    execute(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'service'")
+    began = time.monotonic()
+    answer = stack.jobs.client.get("/api/v1/jobs")
+    assert answer.status_code == 503, answer.text
+    assert time.monotonic() - began < ANSWERED_SECONDS
+    assert not RAW.search(answer.text)
+    stack.journal.release(name)
+    stack.journal.wait_end(job)
+    time.sleep(1.5 * T)  # the outage itself
+    execute(url, "ALTER ROLE service CONNECTION LIMIT -1")
+    wait_until(lambda: stack.jobs.client.get("/readyz").status_code == 200, "the API is ready again")
     assert stack.jobs.wait(job, "completed")["attempt"] == 1
     stack.jobs.wait(stack.jobs.submit("note"), "completed")
-    assert worker_rows(stack.database_url) == workers
+    assert worker_rows(url) == workers
 
 
-def take_every_connection(server: PostgresServer, others: ExitStack) -> None:
-    """The service loses its own, and somebody else takes them all, the last ones too, which only he may."""
-    connection = others.enter_context(psycopg.connect(server.url(), autocommit=True))
-    theirs = "FROM pg_stat_activity WHERE application_name = 'celery-jobs'"
-
-    def all_taken() -> bool:
-        try:
-            while True:
-                others.enter_context(psycopg.connect(server.url(), connect_timeout=5))
-        except psycopg.OperationalError:
-            connection.execute(f"SELECT pg_terminate_backend(pid) {theirs}")
-        return connection.execute(f"SELECT count(*) {theirs}").fetchone() == (0,)
-
-    wait_until(all_taken, "the service has no connection")
+def execute(url: str, *statements: LiteralString) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 @pytest.mark.slow
