@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Annotated, Literal
 
-from billiard.process import current_process
 from billiard.exceptions import SoftTimeLimitExceeded
+from billiard.process import current_process
 from pydantic import AfterValidator
 from sample import FOLDER, LOOK_SECONDS, released, told  # pyright: ignore[reportMissingImports]
 
