@@ -1,4 +1,4 @@
-"""How a started program learns that what started it has ended, however it ended: a pipe that only the starter writes to.
+"""How a started program learns that its starter has ended, however it ended: a pipe that only the starter writes to.
 
 The children of a prefork pool need none: Celery has the kernel end them with their parent.
 """
