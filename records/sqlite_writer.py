@@ -88,11 +88,12 @@ def _gather(calls: _Calls) -> list[_Call]:
     first = calls.get()
     batch: list[_Call] = []
     while first is not None:
-        batch.append(first)
+        if not first[1].cancelled():  # whoever gave up need not be waited for, nor hold up the others
+            batch.append(first)
         if len(batch) == _MOST_PER_COMMIT:
             break
         try:
-            first = calls.get_nowait()
+            first = calls.get(block=not batch)
         except queue.Empty:
             break
     else:

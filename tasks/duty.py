@@ -26,6 +26,7 @@ class Duty:
         self._wanted = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._given_up = False  # it hangs, as on a server that is silent
         self._failing: str | None = None  # what was told last
         self._failing_since = 0.0
 
@@ -46,8 +47,9 @@ class Duty:
     def stop(self, timeout_seconds: float = 1.0) -> None:
         """End after the work under way, and wait for it so long."""
         self.end()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread() and not self._given_up:
             self._thread.join(timeout_seconds)
+            self._given_up = self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

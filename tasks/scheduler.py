@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
+from sqlalchemy import Connection
+
 from celery_jobs.records import cancel, changes, queues, reads, retry
+from celery_jobs.records.cancel import Deleted
 from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import ShuttingDown, TaskNotFound
 from celery_jobs.records.ids import JobId
@@ -196,7 +200,12 @@ class CeleryScheduler:
 
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
-        deleted = await self._async.write(cancel.delete_job, job_id)
+        tries = count()
+
+        def delete(connection: Connection) -> Deleted:
+            return (cancel.delete_job_again if next(tries) else cancel.delete_job)(connection, job_id)
+
+        deleted = await self._async.write(delete)
         self._running.hints.changed(job_id)
         if deleted.executing:
             self._running.nudges.look(deleted.celery_id, deleted.worker)

@@ -35,7 +35,11 @@ async def wait_for_end(request: Request, job_id: JobId, seconds: float) -> JobRe
     try:
         row = await first_row(rows, subscription)
         longest = request.app.state.scheduler.settings.long_poll_max_wait_seconds
-        return (await _end_or_latest(subscription, row, min(seconds, longest))).record
+        row = await _end_or_latest(subscription, row, min(seconds, longest))
+        if row.status not in TERMINAL and not hub.closing.is_set():
+            # the reader may have seen nothing for a while: what was true then is no answer
+            row = await first_row(rows, subscription)
+        return row.record
     finally:
         listener.cancel()
         subscription.close()

@@ -12,6 +12,7 @@ from tests.acceptance.kinds import own
 from tests.support.outage import Moments, worker_rows
 from tests.support.postgres import PostgresServer
 from tests.support.stack import PREFORK, THREADS, Kind, Stack, migrate
+from tests.support.waiting import stays, wait_until
 
 NewStack = Callable[..., Stack]
 NewPostgres = Callable[[], PostgresServer]
@@ -76,6 +77,18 @@ def survive(stack: Stack, server: PostgresServer, fault: str, seconds: float) ->
     assert worker_rows(url) == workers
 
 
+def everybody_is_frozen(stack: Stack, seconds: float) -> None:
+    """As when the machine sleeps; who wakes first finds that everybody else said nothing for long."""
+    (worker,) = stack.workers
+    worker.stop()
+    stack.process.stop()
+    time.sleep(seconds)  # the pause itself
+    stack.process.cont()
+    wait_until(lambda: stack.jobs.client.get("/readyz").status_code == 200, "the API answers")
+    time.sleep(2 * T / 10)  # it sweeps, and must not judge
+    worker.cont()
+
+
 def on_its_own_server(new_stack: NewStack, kind: Kind, server: PostgresServer, timeout: float) -> Stack:
     env = {"DATABASE_URL": server.new_database(migrate), "JOBS_WORKER_TIMEOUT_SECONDS": f"{timeout:g}"}
     return new_stack(kind, slots=SLOTS, **env).start()
@@ -92,6 +105,8 @@ def test_one_outage_after_the_other_loses_nothing_and_nobody_is_taken_for_dead(
     stack.journal.wait_start(job)
     for fault in ("paused", "crashed", "read_only"):
         survive(stack, server, fault, 1.5 * T)
+    everybody_is_frozen(stack, 2 * T)
+    stays(lambda: stack.jobs.status(job) == "running", "running", T)
     stack.journal.release(name)
     assert stack.jobs.wait(job, "completed")["attempt"] == 1
 

@@ -1,8 +1,7 @@
-"""The record is the truth (cases C12 and C14): outages of the database, odd spellings of an id, many jobs."""
+"""The record is the truth (cases C12 and C14): odd spellings of an id, many jobs. Outages: test_database_outage.py."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -15,87 +14,9 @@ from ulid import ULID
 
 from tests.acceptance.kinds import own, shared
 from tests.support.jobs import good
-from tests.support.postgres import PostgresServer
-from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Kind, Stack, migrate
-from tests.support.waiting import stays, wait_until
+from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Kind, Stack
 
 NewStack = Callable[..., Stack]
-
-UNAVAILABLE_SECONDS = 5.0 + 2.0
-
-
-@own(PREFORK)
-def test_a_job_that_ends_while_the_database_is_down_is_completed_once_it_is_back(
-    new_stack: NewStack, kind: Kind, own_postgres: Callable[[], PostgresServer]
-) -> None:
-    server = own_postgres()
-    stack = new_stack(kind, slots=3, DATABASE_URL=server.new_database(migrate)).start()
-    names = [stack.name() for _ in range(3)]
-    good_job = stack.jobs.submit("hold", name=names[0])
-    bad_job = stack.jobs.submit("hold", name=names[1], ending="raise")
-    canceled = stack.jobs.submit("hold", name=names[2])
-    jobs = [good_job, bad_job, canceled]
-    for job in jobs:
-        stack.journal.wait_start(job)
-    stack.jobs.cancel(canceled)
-    server.stop()
-    stack.journal.release(*names)
-    ends = [stack.journal.wait_end(job) for job in jobs]
-    refused(stack)
-    assert stack.journal.ends(*jobs)
-    server.start()
-    wait_until(lambda: stack.jobs.client.get("/readyz").status_code == 200, "the API is ready again", 30)
-    assert stack.jobs.wait(good_job, "completed", timeout=40)["attempt"] == 1
-    assert stack.jobs.result(good_job)["result"] == names[0]
-    assert stack.jobs.wait(bad_job, "failed", timeout=40)["error"] == "ValueError: told to raise"
-    stack.jobs.wait(canceled, "canceled", timeout=40)
-    assert len(ends) == len(stack.journal.starts(*jobs)) == 3
-    stack.jobs.wait(stack.jobs.submit("note"), "completed", timeout=40)
-
-
-def refused(stack: Stack) -> None:
-    """What the API says while its database is down, and how soon."""
-    client = stack.jobs.client
-    requests = [
-        lambda: client.get("/api/v1/jobs"),
-        lambda: client.get(f"/api/v1/jobs/{ULID()}"),
-        lambda: client.get(f"/api/v1/jobs/{ULID()}/$stream"),
-        lambda: client.post("/api/v1/tasks/sample.note", json={}),
-        lambda: client.get("/readyz"),
-    ]
-    for request in requests:
-        began = time.monotonic()
-        answer = request()
-        assert time.monotonic() - began < UNAVAILABLE_SECONDS
-        assert answer.status_code == 503, answer.text
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.json()["type"] == "urn:servicekit:error:unavailable"
-        assert int(answer.headers["retry-after"]) > 0
-    health = client.get("/health")
-    assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
-    assert client.get("/livez").status_code == 200
-
-
-@own(PREFORK)
-def test_an_outage_of_the_database_longer_than_t_kills_no_healthy_worker(
-    new_stack: NewStack, kind: Kind, own_postgres: Callable[[], PostgresServer]
-) -> None:
-    server, timeout = own_postgres(), 3.0
-    env = {"DATABASE_URL": server.new_database(migrate), "JOBS_WORKER_TIMEOUT_SECONDS": f"{timeout:g}"}
-    stack = new_stack(kind, slots=1, **env).start()
-    name = stack.name()
-    job = stack.jobs.submit("hold", name=name)
-    stack.journal.wait_start(job)
-    with stack.jobs.stream(job) as stream:
-        assert stream.next().status == "running"
-        server.pause()
-        time.sleep(timeout * 1.5)  # the outage itself, not a wait for anything
-        server.resume()
-        wait_until(lambda: stack.jobs.client.get("/readyz").status_code == 200, "the API is ready again", 30)
-        stays(lambda: stack.jobs.status(job) == "running", "running", timeout)
-        stack.journal.release(name)
-        assert [event.status for event in stream.rest()] == ["completed"]
-    assert stack.jobs.record(job)["attempt"] == 1
 
 
 @shared(EMBEDDED, PREFORK, SQLITE)

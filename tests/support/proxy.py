@@ -34,7 +34,8 @@ class Proxy:
         self._passing = threading.Event()
         self._passing.set()
         self._lose: Looks | None = None
-        self._left = 0
+        self._lose_commit_of: Looks | None = None
+        self._ended = threading.Event()
 
     # --- faults
 
@@ -74,9 +75,13 @@ class Proxy:
                 pair.deaf = True
             self._pairs = set()
 
-    def lose_answer(self, to: Looks, times: int = 1) -> None:
-        """Let the server do the next `times` things that a client asks in these words, and cut before it answers."""
-        self._left, self._lose = times, to
+    def lose_answer(self, to: Looks) -> None:
+        """Let the server do the next thing that a client asks in these words, and cut before it answers."""
+        self._lose, self._lose_commit_of = to, None
+
+    def lose_answer_to_commit_of(self, statement: Looks) -> None:
+        """The same for the commit of a transaction that holds such a statement."""
+        self._lose, self._lose_commit_of = None, statement
 
     # --- life
 
@@ -87,6 +92,7 @@ class Proxy:
         try:
             yield self
         finally:
+            self._ended.set()
             self.speak()
             self.refuse()
 
@@ -115,10 +121,11 @@ class Proxy:
             while data := source.recv(_CHUNK):
                 self._passing.wait()
                 if pair.deaf:
-                    threading.Event().wait()  # for ever, as its connection
+                    self._ended.wait()
+                    break
                 if not asks and pair.loses_answer:
                     break  # the server has done it
-                if asks and self._loses(data):
+                if asks and self._loses(pair, data):
                     pair.loses_answer = True
                 target.sendall(data)
         if pair.loses_answer and not asks:
@@ -127,12 +134,17 @@ class Proxy:
             self._pairs.discard(pair)
         pair.reset()
 
-    def _loses(self, data: bytes) -> bool:
+    def _loses(self, pair: _Pair, data: bytes) -> bool:
         with self._lock:
-            if self._left == 0 or self._lose is None or not self._lose(data):
-                return False
-            self._left -= 1
-            return True
+            if self._lose_commit_of is not None and self._lose_commit_of(data):
+                self._lose_commit_of = None
+                pair.loses_commit = True
+            elif pair.loses_commit and b"COMMIT" in data:
+                return True
+            elif self._lose is not None and self._lose(data):
+                self._lose = None
+                return True
+            return False
 
 
 class _Pair:
@@ -141,6 +153,7 @@ class _Pair:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.deaf = False
         self.loses_answer = False
+        self.loses_commit = False
         self._sockets = client, server
         for each in self._sockets:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
