@@ -122,6 +122,7 @@ def _sqlite_engine(url: URL) -> Engine:
     arguments = {"timeout": LOCK_TIMEOUT_SECONDS, "check_same_thread": False}
     engine = create_engine(url, pool_size=4, max_overflow=12, connect_args=arguments)
 
+    event.listen(engine, "do_connect", _open)
     event.listen(engine, "checkout", _enter)
     event.listen(engine, "checkin", _leave)
 
@@ -144,6 +145,15 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 _INSIDE = "inside the fork guard"
+
+
+def _open(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> sqlite3.Connection:
+    # it takes locks of the whole library: a child that was forked meanwhile could never open a connection
+    fork_guard.enter()
+    try:
+        return sqlite3.connect(*arguments, **options)
+    finally:
+        fork_guard.leave()
 
 
 def _enter(_connection: Any, record: Any, _proxy: Any) -> None:

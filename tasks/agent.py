@@ -26,7 +26,6 @@ from celery_jobs.tasks.growth import Growth
 from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
-from celery_jobs.tasks.lifeline import Lifeline
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.sweep import Sweeper
 from celery_jobs.tasks.unknown import UnknownTasks
@@ -40,7 +39,6 @@ class Agent:
 
     def __init__(self, worker: Any, settings: Settings) -> None:
         self._worker = worker
-        self.lifeline = Lifeline()
         self._store = Store(settings.database_url)
         check(self._store)
         here = Process(settings, self._store, Hints(settings), worker=worker.hostname, incarnation=uuid4().hex)

@@ -96,10 +96,11 @@ class Children:
 
     def _close(self, pid: int, rows: Collection[OwnRun]) -> None:
         closed: list[JobId] = []
-        job_id, reason = exceeded.get(pid, (None, ""))
-        for row in rows:
-            if row.job_id == job_id and self._store.write(workers.close_run, job_id, row.token or "", reason):
-                closed.append(job_id)
+        if (told := exceeded.get(pid)) is not None:
+            job_id, reason = told
+            for row in rows:
+                if row.job_id == job_id and self._store.write(workers.close_run, job_id, row.token or "", reason):
+                    closed.append(job_id)
         closed += self._store.write(workers.close_lost_pids, self._here.incarnation, [pid], self._how_it_ended(pid))
         self._here.hints.changed(*closed)
         metrics.closed(self._store, closed)

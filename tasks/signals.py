@@ -69,8 +69,6 @@ def worker_ended(sender: Any = None, **_: Any) -> None:
 
 def child_started(**_: Any) -> None:
     """A pool process begins: connections and threads of its own."""
-    if _agent is not None:
-        _agent.lifeline.end_with_parent()
     process.become_child()
     exporter.become_child()
     active_runs.forget()

@@ -69,7 +69,7 @@ def test_a_job_in_a_thread_that_would_end_its_process_ends_alone(stack: Stack, h
 
 
 @shared(PREFORK)
-@pytest.mark.parametrize("clean_up", ["none", "raises", "swallows"])
+@pytest.mark.parametrize("clean_up", ["none", "raises", pytest.param("swallows", marks=pytest.mark.slow)])
 def test_a_job_over_its_hard_limit_fails_when_its_process_is_gone(stack: Stack, clean_up: str) -> None:
     stack.jobs.change_queue(paused=True)
     job = stack.jobs.submit("process.limited", name=stack.name(), clean_up=clean_up)
@@ -111,7 +111,7 @@ def test_a_forced_cancel_ends_code_that_ignores_sigterm(new_stack: NewStack, kin
 
 
 @own(PREFORK)
-@pytest.mark.parametrize("task", ["hold", "process.spinning", "process.locking"])
+@pytest.mark.parametrize("task", [pytest.param("hold", marks=pytest.mark.slow), "process.locking"])
 def test_children_end_with_their_main_process(new_stack: NewStack, kind: Kind, task: str) -> None:
     timeout = 3.0
     stack = new_stack(kind, slots=1, JOBS_WORKER_TIMEOUT_SECONDS=f"{timeout:g}").start()
@@ -127,6 +127,7 @@ def test_children_end_with_their_main_process(new_stack: NewStack, kind: Kind, t
     stack.jobs.wait(stack.jobs.submit("note"), "completed")
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_child_that_is_stopped_keeps_its_job_as_long_as_its_worker_lives(new_stack: NewStack, kind: Kind) -> None:
     timeout = 3.0

@@ -16,7 +16,7 @@ from tests.acceptance.kinds import own
 from tests.support.broker import open_broker
 from tests.support.jobs import Jobs, statuses
 from tests.support.journal import overlap
-from tests.support.stack import EMBEDDED, PREFORK, THREADS, Kind, Stack
+from tests.support.stack import EMBEDDED, PREFORK, Kind, Stack
 from tests.support.waiting import wait_until
 
 NewStack = Callable[..., Stack]
@@ -57,7 +57,7 @@ def waiting_for_its_claim(stack: Stack) -> tuple[str, Callable[[], object]]:
     return job, lambda: wait_until(taken, "a worker has the message")
 
 
-@own(PREFORK, THREADS)
+@own(PREFORK)
 def test_a_worker_that_dies_before_its_claim_loses_no_job(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start(worker=False)
     job, taken = waiting_for_its_claim(stack)
@@ -148,7 +148,7 @@ def test_a_job_that_waits_for_its_retry_survives_its_worker(new_stack: NewStack,
     assert record["submitted_at"] == first["submitted_at"]
 
 
-@own(EMBEDDED, PREFORK)
+@own(EMBEDDED)
 def test_a_stream_ends_once_when_its_job_is_canceled_before_its_retry(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
     job = stack.jobs.submit("process.retrying_async", name=stack.name(), countdown=30)

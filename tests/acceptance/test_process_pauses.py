@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.acceptance.kinds import own
 from tests.support.processes import Process, Processes
 from tests.support.service import WORKER_READY
@@ -14,7 +16,7 @@ from tests.support.waiting import stays, wait_until
 
 NewStack = Callable[..., Stack]
 
-T = 3.0
+T = 2.0
 SHORT = {"JOBS_WORKER_TIMEOUT_SECONDS": f"{T:g}"}
 NOTICED_SECONDS = T * 1.1 + 8.0
 
@@ -37,6 +39,7 @@ def test_jobs_that_never_let_go_of_the_processor_lose_no_worker(new_stack: NewSt
         assert stack.jobs.record(job)["attempt"] == 1
 
 
+@pytest.mark.slow
 @own(THREADS)
 def test_a_job_in_a_thread_that_holds_the_interpreters_lock_may_be_taken_for_dead(
     new_stack: NewStack, kind: Kind
@@ -70,6 +73,7 @@ def test_an_api_process_that_was_stopped_judges_nobody_before_a_whole_timeout(ne
     assert stack.jobs.wait(job, "completed")["attempt"] == 1
 
 
+@pytest.mark.slow
 @own(EMBEDDED)
 def test_an_embedded_service_that_was_stopped_goes_on(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, **SHORT).start()
@@ -87,6 +91,7 @@ def test_an_embedded_service_that_was_stopped_goes_on(new_stack: NewStack, kind:
         assert stack.jobs.wait(job, "completed")["attempt"] == 1
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_two_workers_of_one_name_are_two_workers(new_stack: NewStack, kind: Kind, processes: Processes) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start(worker=False)

@@ -37,8 +37,11 @@ def canceled(record: dict[str, Any]) -> bool:
 @own(PREFORK, THREADS)
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT), (None, signal.SIGQUIT)],
-    ids=["term-term", "int-int", "quit"],
+    [
+        pytest.param(signal.SIGTERM, signal.SIGTERM, id="term-term"),
+        pytest.param(signal.SIGINT, signal.SIGINT, id="int-int", marks=pytest.mark.slow),
+        pytest.param(None, signal.SIGQUIT, id="quit", marks=pytest.mark.slow),
+    ],
 )
 def test_a_second_signal_ends_a_worker_at_once_and_its_records_say_so(
     new_stack: NewStack, kind: Kind, first: signal.Signals | None, second: signal.Signals
@@ -71,6 +74,7 @@ def test_a_second_signal_ends_a_worker_at_once_and_its_records_say_so(
     stack.jobs.wait(again, "completed")
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_signals_that_come_together_are_one_and_running_jobs_end_by_themselves(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
@@ -99,6 +103,7 @@ def test_a_cold_shutdown_ends_code_that_ignores_sigterm(new_stack: NewStack, kin
     assert canceled(stack.jobs.record(job))
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_celerys_soft_shutdown_lets_short_jobs_end(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, **LONG_T)
@@ -119,7 +124,7 @@ def test_celerys_soft_shutdown_lets_short_jobs_end(new_stack: NewStack, kind: Ki
 
 
 @own(EMBEDDED)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_second_signal_ends_the_embedded_service_at_once(
     new_stack: NewStack, kind: Kind, number: signal.Signals
 ) -> None:
@@ -179,7 +184,7 @@ def commands(up: Process) -> dict[str, psutil.Process]:
 
 
 @own(PREFORK)
-@pytest.mark.parametrize("victim", ["api", "worker"])
+@pytest.mark.parametrize("victim", ["api", pytest.param("worker", marks=pytest.mark.slow)])
 def test_up_ends_with_a_line_and_a_code_when_one_of_its_processes_is_lost(
     new_stack: NewStack, kind: Kind, victim: str
 ) -> None:

@@ -14,7 +14,7 @@ import psycopg
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import Jobs
-from tests.support.stack import MODULES, PREFORK, THREADS, Kind, Stack
+from tests.support.stack import MODULES, PREFORK, Kind, Stack
 from tests.support.waiting import wait_until
 
 NewStack = Callable[..., Stack]
@@ -91,7 +91,7 @@ def some_more(running: Load, number: int = 15) -> None:
     wait_until(lambda: len(running.jobs) >= wanted, "more jobs were submitted")
 
 
-@own(PREFORK, THREADS)
+@own(PREFORK)
 def test_workers_that_are_replaced_under_load_lose_nothing(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start()
     with load(stack) as running:

@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Annotated, Literal
 
-from billiard import current_process
 from billiard.exceptions import SoftTimeLimitExceeded
+from billiard.process import current_process
 from pydantic import AfterValidator
-from sample import FOLDER, LOOK_SECONDS, released, told
+from sample import FOLDER, LOOK_SECONDS, released, told  # pyright: ignore[reportMissingImports]
 
 from celery_jobs.tasks import JobTask, current_job, job
 
