@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,9 +20,11 @@ CONNECT_TIMEOUT_SECONDS = 3.0
 
 
 class Publisher:
-    """Sends the messages of admitted jobs; used by one thread at a time."""
+    """Sends the messages of admitted jobs, by one thread at a time; says when an outage begins and when it ends."""
 
     def __init__(self) -> None:
+        self.trouble: str | None = None  # why the broker takes no messages, while it does not
+        self._trouble_since = 0.0
         self._connection: Any = None
         self._producer: Any = None
         # without a result backend there is nothing to store, and Celery then spares both sides the work
@@ -33,10 +36,34 @@ class Publisher:
             try:
                 self._send(job)
             except Exception as error:
-                _log.warning("the broker does not take messages: %r", error)
-                self.close()
+                self._failed(error)
                 return [waiting.id for waiting in batch[number:]]
+            self.works()
         return []
+
+    def answers(self) -> bool:
+        """False while the broker is away; it is asked only after it refused something."""
+        if self.trouble is None:
+            return True
+        try:
+            with self._open().channel() as channel:  # on Redis, to open a channel is to ask
+                return channel is not None
+        except Exception as error:
+            self._failed(error)
+            return False
+
+    def works(self) -> None:
+        """The broker took a message, or there was none to take and it answers."""
+        if self.trouble is not None:
+            self.trouble = None
+            _log.warning("the broker takes messages again, after %.0f s", time.monotonic() - self._trouble_since)
+
+    def _failed(self, error: Exception) -> None:
+        if self.trouble is None:
+            self._trouble_since = time.monotonic()
+            _log.warning("the broker does not take messages, jobs wait until it does: %r", error)
+        self.trouble = f"takes no messages: {type(error).__name__}"
+        self.close()
 
     def backlog(self, queue: str) -> int | None:
         """How many messages lie in a queue; None when the broker does not say."""
@@ -46,7 +73,7 @@ class Publisher:
         except Exception as error:
             if str(getattr(error, "reply_code", "")) == "404":
                 return 0  # Redis has no empty lists
-            self.close()
+            self._failed(error)
             return None
 
     def close(self) -> None:
