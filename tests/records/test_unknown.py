@@ -10,8 +10,7 @@ from tests.records.making import lapse, made, new_worker, record, row, started
 
 
 def test_the_job_waits_where_another_live_worker_of_its_queue_has_the_task(store: Face):
-    job = made(store)
-    new_worker(store, job.queue, tasks=("t",))
+    job = made(store)  # with a worker
     assert store.write(unknown.settle, job.id, 0) is Fate.waits
     assert row(store, job.id).dispatched_at is None
     assert record(store, job.id).status is JobStatus.pending
@@ -19,8 +18,9 @@ def test_the_job_waits_where_another_live_worker_of_its_queue_has_the_task(store
 
 def test_it_fails_where_nobody_has_it_and_the_error_names_it(store: Face):
     job = made(store)
+    lapse(store, job.runner)
     new_worker(store, "another", tasks=("t",))
-    lapse(store, new_worker(store, job.queue, tasks=("t",)))
+    new_worker(store, job.queue, tasks=("other",))
     assert store.write(unknown.settle, job.id, 0) is Fate.failed
     found = record(store, job.id)
     assert found.status is JobStatus.failed
