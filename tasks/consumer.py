@@ -40,7 +40,7 @@ class JobsConsumer(Consumer):
         """Connect, however long it takes; a deployment that forbids it by Celery's settings is obeyed."""
         if "socket_timeout" in conn.transport_options:
             conn.transport_options = conn.transport_options | {"socket_timeout": ANSWER_SECONDS}
-        if not self.app.conf.broker_connection_retry:
+        if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
             return super().ensure_connected(conn)
         conn = conn.ensure_connection(
             self._not_yet,

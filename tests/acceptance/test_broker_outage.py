@@ -217,3 +217,41 @@ def test_a_worker_that_dies_without_a_broker_is_noticed(new_stack: NewStack) -> 
         redis.resume()
         stack.worker()
         stack.jobs.wait(stack.jobs.submit("note"), "completed", timeout=RUNS_AGAIN_SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outage", [Silent(), Crashed()], ids=str)
+@pytest.mark.parametrize("kind", [PREFORK, THREADS, SQLITE, None], ids=lambda kind: str(kind or "up"))
+def test_an_outage_of_half_a_minute(new_stack: NewStack, kind: Kind | None, outage: Outage) -> None:
+    """Longer than any back-off hides; also of `celery-jobs up`, which runs API and worker side by side."""
+    with outage.server().serving() as redis:
+        stack = new_stack(kind or PREFORK, slots=SLOTS, CELERY_BROKER_URL=redis.url())
+        if kind is None:
+            stack.apis.append(stack.service.up("--concurrency", str(SLOTS)))
+        else:
+            stack.start()
+        jobs = stack.jobs
+        before = prepared(stack)
+        with away(outage, redis):
+            new = submitted_in_parallel(jobs)
+            jobs.change_queue(max_concurrency=SLOTS + 1)
+            ends = time.monotonic() + 30.0
+            while time.monotonic() < ends:
+                began = time.monotonic()
+                jobs.list(limit=10)
+                assert time.monotonic() - began < ANSWER_SECONDS * 2
+                assert health(jobs) == "degraded" or began < ends - 28.0
+                time.sleep(0.5)
+            stack.journal.release(before.release)
+        back = time.monotonic()
+        for job in [*new, *before.queued, before.canceled, before.retrying]:
+            jobs.wait(job, "completed", timeout=RUNS_AGAIN_SECONDS - (time.monotonic() - back))
+        once = [*new, *before.queued, before.canceled, before.plain, before.coroutine]
+        assert [len(stack.journal.starts(job)) for job in once] == [1] * len(once)
+        hints_arrive_again(stack)
+        jobs.cancel(before.coroutine)
+        stack.slots = SLOTS + 1  # the pool grows to the limit that was raised meanwhile
+        stack.every_slot_works()
+        assert len(says(stack.process)) <= 8, says(stack.process)
+        stack.process.terminate()
+        assert stack.process.wait(20) == 0
