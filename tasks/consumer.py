@@ -18,7 +18,7 @@ from celery.worker.state import maybe_shutdown
 from celery_jobs.records import unknown
 from celery_jobs.records.ids import job_id_of
 from celery_jobs.records.unknown import Fate
-from celery_jobs.tasks import metrics, process
+from celery_jobs.tasks import defaults, metrics, process
 from celery_jobs.tasks.execute import ATTEMPT_HEADER
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -38,7 +38,8 @@ class JobsConsumer(Consumer):
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, however long it takes; a deployment that forbids it by Celery's settings is obeyed."""
-        if "socket_timeout" in conn.transport_options:
+        usual = defaults.broker_transport_options.get("socket_timeout")
+        if usual is not None and conn.transport_options.get("socket_timeout") == usual:  # not the deployment's own
             conn.transport_options = conn.transport_options | {"socket_timeout": ANSWER_SECONDS}
         if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
             return super().ensure_connected(conn)

@@ -84,7 +84,8 @@ class Dispatcher:
         if not self._hand_over_what_fits(everywhere=away):
             return
         if away:
-            self._publisher.works()
+            if not self._publisher.is_over():
+                return
             self.broker_came_back()
         self._look_for_lost()
 

@@ -17,6 +17,7 @@ from celery_jobs.tasks.execute import ATTEMPT_HEADER
 _log = logging.getLogger("celery_jobs.publish")
 
 CONNECT_TIMEOUT_SECONDS = 3.0
+REFUSAL_COUNTS_SECONDS = 5.0  # a broker that answers with errors (full, a replica) is not over them by answering
 
 
 class Publisher:
@@ -25,6 +26,7 @@ class Publisher:
     def __init__(self) -> None:
         self.trouble: str | None = None  # why the broker takes no messages, while it does not
         self._trouble_since = 0.0
+        self._refused_at = -REFUSAL_COUNTS_SECONDS
         self._connection: Any = None
         self._producer: Any = None
         # without a result backend there is nothing to store, and Celery then spares both sides the work
@@ -38,7 +40,7 @@ class Publisher:
             except Exception as error:
                 self._failed(error)
                 return [waiting.id for waiting in batch[number:]]
-            self.works()
+            self._works()
         return []
 
     def answers(self) -> bool:
@@ -52,13 +54,22 @@ class Publisher:
             self._failed(error)
             return False
 
-    def works(self) -> None:
-        """The broker took a message, or there was none to take and it answers."""
+    def is_over(self) -> bool:
+        """Whether the broker, which answers, may be thought to take messages; there was none to find it out with."""
+        if time.monotonic() - self._refused_at >= REFUSAL_COUNTS_SECONDS:
+            self._works()
+        return self.trouble is None
+
+    def _works(self) -> None:
         if self.trouble is not None:
             self.trouble = None
             _log.warning("the broker takes messages again, after %.0f s", time.monotonic() - self._trouble_since)
 
     def _failed(self, error: Exception) -> None:
+        if self._connection is not None and not isinstance(
+            error.__cause__ or error, self._connection.connection_errors
+        ):
+            self._refused_at = time.monotonic()
         if self.trouble is None:
             self._trouble_since = time.monotonic()
             _log.warning("the broker does not take messages, jobs wait until it does: %r", error)

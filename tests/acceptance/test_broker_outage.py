@@ -90,7 +90,7 @@ def says(process: Process) -> list[str]:
 @pytest.mark.parametrize(
     ("outage", "kind"),
     [
-        (Crashed(), PREFORK),
+        pytest.param(Crashed(), PREFORK, marks=pytest.mark.slow),
         (Crashed(), SQLITE),
         (Restarted(), THREADS),
         (Silent(), PREFORK),
@@ -122,7 +122,7 @@ def test_every_job_runs_once_when_the_broker_is_back(new_stack: NewStack, kind: 
         assert [len(stack.journal.starts(job)) for job in [*new, *before.queued]] == [1] * 6
         assert [len(stack.journal.starts(job)) for job in (before.retrying, before.canceled)] == [2, 0]
         assert jobs.record(before.retrying)["attempt"] == 2
-        wait_until(lambda: health(jobs) == "healthy", "health sees that it is over", 10)
+        wait_until(lambda: health(jobs) == "healthy", "health sees that it is over", 15)
         stack.every_slot_works()
         hints_arrive_again(stack)
         assert len(says(stack.process)) <= 4, says(stack.process)
