@@ -84,13 +84,14 @@ def limit_column() -> ColumnElement[int | None]:
     return case((queues.c.run_limit_set, queues.c.run_limit), else_=queues.c.start_limit)
 
 
+_OWN = _c.kind == str(JobKind.own)
 # In the words of the partial indexes (records/tables.py), since SQLite recognizes them in no others: a look at what is
 # active then costs the same however much waits. The pending ones among the active are those that were handed over.
 _ACTIVE = or_(
     status_in(JobStatus.running, JobStatus.canceling),
     and_(_PENDING, _c.dispatched_at.is_not(None)),
 )
-_HANDED_OVER = and_(_PENDING, _ACTIVE)
+HANDED_OVER = and_(_PENDING, _ACTIVE)  # to the broker, and not yet started
 _WAITING = and_(
     _PENDING,
     _c.dispatched_at.is_(None),
@@ -103,7 +104,7 @@ _LIMIT_IN_FORCE = select(limit_column()).where(queues.c.name == bindparam("queue
 
 def _room(queue: ColumnElement[str], limit: ColumnElement[Any]) -> ColumnElement[int]:
     """SQL for how many more jobs of a queue may be handed over; may be negative after a limit was lowered."""
-    active, handed_over = _number(queue, _ACTIVE), _number(queue, _HANDED_OVER)
+    active, handed_over = _number(queue, _ACTIVE), _number(queue, HANDED_OVER)
     wanted = HELD_PER_SLOT * live_slots(queue)
     held = case((wanted > HELD_AT_LEAST, wanted), else_=HELD_AT_LEAST)
     # filled up when half is gone: one look then serves many jobs, and no slot has to wait for it
@@ -132,7 +133,7 @@ _QUEUES_WITH_WORK = select(
     queues.c.name,
     limit_column().label("limit"),
     _number(queues.c.name, _ACTIVE).label("active"),
-    _number(queues.c.name, _HANDED_OVER).label("handed_over"),
+    _number(queues.c.name, HANDED_OVER).label("handed_over"),
 ).where(
     queues.c.paused.is_(False),
     _FIRST.scalar_subquery().is_not(None),  # EXISTS has no order, by which SQLite would find the partial index
@@ -194,7 +195,7 @@ def take_back(connection: Connection, queue: str) -> int:
     row = connection.execute(_LOCK, {"queue_name": queue}).first()
     if row is None:
         return 0
-    handed_over = select(_c.seq).where(_c.queue == queue, _HANDED_OVER, _c.kind == str(JobKind.own))
+    handed_over = select(_c.seq).where(_c.queue == queue, HANDED_OVER, _OWN)
     if not row.paused:
         if row.limit is None:
             return 0
@@ -205,7 +206,7 @@ def take_back(connection: Connection, queue: str) -> int:
 
 def take_all_back(connection: Connection) -> int:
     """The broker inside this process is new and empty: everything that was handed to the last one waits again."""
-    return _clear(connection, _c.kind == str(JobKind.own))
+    return _clear(connection, _OWN)
 
 
 def unmark(connection: Connection, unpublished: Sequence[JobId]) -> int:
@@ -216,18 +217,30 @@ def unmark(connection: Connection, unpublished: Sequence[JobId]) -> int:
 def _clear(connection: Connection, which: ColumnElement[bool]) -> int:
     statement = (
         update(jobs)
-        .where(which, _HANDED_OVER)  # one that a worker claimed meanwhile keeps its slot
+        .where(which, HANDED_OVER)  # one that a worker claimed meanwhile keeps its slot
         .values(dispatched_at=null())
     )
     return connection.execute(statement).rowcount
 
 
-def overdue(connection: Connection, first_seconds: float, most: int = 200) -> list[tuple[Outgoing, float]]:
-    """Jobs handed over but not started for longer than their back-off, with the seconds since the hand-over."""
-    waited = from_now(-first_seconds * _doubling(_c.publications))
+def silent_queues(connection: Connection, seconds: float) -> list[str]:
+    """The queues with jobs that were published so long ago and did not start."""
+    query = select(_c.queue).where(_ACTIVE, HANDED_OVER, _OWN, _c.published_at <= from_now(-seconds)).distinct()
+    return list(connection.execute(query).scalars())
+
+
+def overdue(
+    connection: Connection, first_seconds: float, empty: Sequence[str] = (), most: int = 200
+) -> list[tuple[Outgoing, float]]:
+    """Jobs handed over but not started for longer than their back-off, with the seconds since the hand-over.
+
+    In queues that are `empty` no message can be on its way for long, so there is no back-off.
+    """
+    silent = _c.published_at <= from_now(-first_seconds)
+    backed_off = _c.published_at <= from_now(-first_seconds * _doubling(_c.publications))
     query = (
         select(*_OUTGOING, _c.dispatched_at, now().label("clock"))
-        .where(_HANDED_OVER, _c.kind == str(JobKind.own), _c.published_at <= waited)
+        .where(HANDED_OVER, _OWN, or_(backed_off, and_(silent, _c.queue.in_(empty))))
         .order_by(_c.seq)
         .limit(most)
     )
@@ -237,6 +250,23 @@ def overdue(connection: Connection, first_seconds: float, most: int = 200) -> li
         found += connection.execute(query.where(_c.queue == name)).all()
     found.sort(key=lambda row: row.seq)
     return [(_outgoing(row), (row.clock - row.dispatched_at).total_seconds()) for row in found[:most]]
+
+
+def handed_over(connection: Connection) -> dict[str, int]:
+    """How many jobs of each queue should have a message at the broker now."""
+    query = select(_c.queue, func.count().label("number")).where(_ACTIVE, HANDED_OVER, _OWN).group_by(_c.queue)
+    return {row.queue: row.number for row in connection.execute(query)}
+
+
+def unstarted(connection: Connection, queue: str, seconds: float, most: int = 200) -> list[Outgoing]:
+    """The jobs of a queue that were published so long ago and did not start, whatever their back-off."""
+    query = (
+        select(*_OUTGOING)
+        .where(_ACTIVE, HANDED_OVER, _OWN, _c.queue == queue, _c.published_at <= from_now(-seconds))
+        .order_by(_c.priority.desc(), _c.seq)
+        .limit(most)
+    )
+    return [_outgoing(row) for row in connection.execute(query)]
 
 
 def _doubling(publications: ColumnElement[int]) -> ColumnElement[int]:
@@ -257,11 +287,14 @@ def overtaken(connection: Connection, job: Outgoing) -> bool:
     return connection.execute(later.limit(1)).first() is not None
 
 
-def republished(connection: Connection, job: Outgoing) -> bool:
-    """Count one more publication; False when the job has started, ended or was taken back meanwhile."""
+def republished(connection: Connection, job: Outgoing, seconds: float = 0.0) -> bool:
+    """Count one more publication; False when the job has started, ended or was taken back meanwhile.
+
+    False too when it was published less than `seconds` ago, by another process that looked at the same time.
+    """
     statement = (
         update(jobs)
-        .where(_c.id == job.id, _c.attempt == job.attempt, _HANDED_OVER)
+        .where(_c.id == job.id, _c.attempt == job.attempt, HANDED_OVER, _c.published_at <= from_now(-seconds))
         .values(published_at=now(), publications=_c.publications + 1)
     )
     return connection.execute(statement).rowcount == 1

@@ -257,18 +257,3 @@ def undispatch(store: Store, job_id: JobId, attempt: int | None = None, patience
         store.one(_TAKE_BACK, {"job_id": job_id}, patience_seconds)
     else:
         store.one(_TAKE_ATTEMPT_BACK, {"job_id": job_id, "expected_attempt": attempt}, patience_seconds)
-
-
-_FAIL_UNSTARTED = move(
-    {_S.pending: _S.failed},
-    _c.id == bindparam("job_id"),
-    _c.attempt == bindparam("expected_attempt"),
-    _c.dispatched_at.is_not(None),
-    error=bindparam("reason"),
-).returning(_c.id)
-
-
-def fail_unstarted(store: Store, job_id: JobId, attempt: int, error: str) -> bool:
-    """End a job that was handed over and that no worker can run; False when it has moved on meanwhile."""
-    named = {"job_id": job_id, "expected_attempt": attempt, "reason": error}
-    return store.one(_FAIL_UNSTARTED, named) is not None

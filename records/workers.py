@@ -245,9 +245,3 @@ def tasks_known(connection: Connection, queue: str) -> set[str]:
     """The tasks that live workers of a queue list."""
     rows = connection.execute(select(_w.queues, _w.tasks).where(_w.lease_until > now(), _w.stopping.is_(False)))
     return {task for row in rows if queue in json.loads(row.queues) for task in json.loads(row.tasks)}
-
-
-def known_elsewhere(connection: Connection, job_id: JobId) -> bool:
-    """True when a live worker of the job's queue lists the job's task; also when there is no such job."""
-    row = connection.execute(select(_c.task, _c.queue).where(_c.id == job_id)).first()
-    return row is None or row.task in tasks_known(connection, row.queue)

@@ -28,7 +28,6 @@ from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.sweep import Sweeper
-from celery_jobs.tasks.unknown import UnknownTasks
 from celery_jobs.tasks.wake import wake_after_each_job
 
 _log = logging.getLogger("celery_jobs.agent")
@@ -49,7 +48,6 @@ class Agent:
         self._heartbeat: Heartbeat | None = None
         self._growth = Growth(settings.worker_timeout_seconds)
         self.children = Children(worker, self._store, here, self.dispatcher)
-        self._unknown = UnknownTasks(self._store, here.hints)
         self.cut_off = CutOff(here, worker, self.children)
 
     def start(self) -> None:
@@ -69,7 +67,6 @@ class Agent:
         self.dispatcher.start()
         self._growth.start()
         self.children.start()
-        self._unknown.start()
         wake_after_each_job(self._worker.pool, self.dispatcher)
 
     def stopping(self) -> None:
@@ -86,10 +83,8 @@ class Agent:
         """Every job of this worker has ended, or was cut off."""
         if self._heartbeat is None:
             return
-        watching = [*self.children.duties, *self._unknown.duties]
         background = [*self._growth.duties, *self.dispatcher.duties, *self._sweeper.duties, *self._heartbeat.duties]
-        self._unknown.stop()
-        stop_all(*watching, *background)
+        stop_all(*self.children.duties, *background)
         self.dispatcher.stop()
         self._heartbeat.stop()
         self._heartbeat = None

@@ -14,4 +14,4 @@ def announce_revoked(task: Any, request: Any) -> None:
         task.backend.mark_as_revoked(request.id, "canceled", request=request, store_result=not request.ignore_result)
         task.send_event("task-revoked", terminated=False, signum=None, expired=False, retry=False)
     except Exception as error:
-        _log.warning("job %s is canceled, but Celery's observers could not be told: %r", request.id, error)
+        _log.info("job %s is canceled, but Celery's observers could not be told: %r", request.id, error)

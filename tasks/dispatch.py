@@ -9,14 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from celery_jobs.records import admission
+from celery_jobs.records.ids import JobId
 from celery_jobs.records.store import Store
 from celery_jobs.tasks.duty import Duty
 from celery_jobs.tasks.publish import Publisher
 
 LOOK_EVERY_SECONDS = 1.0
 _PER_TRANSACTION = 200
+# after the broker came back; what two looks in a row find missing is lost
+_LOOKS_FOR_LOST_SECONDS = (0.0, 1.0, 2.0, 3.0)
+_SETTLED_SECONDS = 0.5  # a message published so long ago is in its queue, in a worker's hands, or lost
 _log = logging.getLogger("celery_jobs.dispatch")
 
 
@@ -29,6 +34,8 @@ class Dispatcher:
         self._publishing = threading.Lock()
         self._named: set[str] = set()
         self._looked_at = 0.0
+        self._looks_for_lost: list[float] = []
+        self._suspects: set[JobId] = set()
         self._duty = Duty("dispatch", self._dispatch, LOOK_EVERY_SECONDS)
 
     def start(self) -> None:
@@ -55,13 +62,20 @@ class Dispatcher:
             self._publisher.close()
             self._publishing.release()
 
-    def republish(self, job: admission.Outgoing) -> None:
-        """Send the message of a job again that seems to be lost; a duplicate is harmless."""
-        if self._store.write(admission.republished, job):
-            with self._publishing:
-                refused = self._publisher.publish([job])
-            if refused:  # it waits again, and ordinary dispatch tries every second
-                self._store.write(admission.unmark, refused)
+    @property
+    def trouble(self) -> str | None:
+        """Why the broker takes no messages of this process at the moment; None where it does."""
+        return self._publisher.trouble
+
+    def broker_came_back(self) -> None:
+        """A connection to the broker is new: what was handed over before may be lost."""
+        self._looks_for_lost = [time.monotonic() + seconds for seconds in _LOOKS_FOR_LOST_SECONDS]
+        self._duty.wake()
+
+    def republish(self, job: admission.Outgoing, silent_seconds: float) -> bool:
+        """Send the message of a job again that seems to be lost; a duplicate is harmless. False where none is due."""
+        # one that is refused waits again, and ordinary dispatch tries every second
+        return self._store.write(admission.republished, job, silent_seconds) and self._publish([job])
 
     def backlog(self, queue: str) -> int | None:
         """How many messages lie in a queue; None when the broker does not say."""
@@ -69,27 +83,65 @@ class Dispatcher:
             return self._publisher.backlog(queue)
 
     def _dispatch(self) -> None:
+        away = self._publisher.trouble is not None
+        if away and not self._answers():
+            return
+        if not self._hand_over_what_fits(everywhere=away):
+            return
+        if away:
+            if not self._publisher.is_over():
+                return
+            self.broker_came_back()
+        self._look_for_lost()
+
+    def _answers(self) -> bool:
+        with self._publishing:
+            return self._publisher.answers()
+
+    def _hand_over_what_fits(self, *, everywhere: bool) -> bool:
+        """False when the broker refused something."""
         # a submit names its queue, and its job then starts one look earlier
         while self._named:
-            self._hand_over_all(self._named.pop())
-        if time.monotonic() - self._looked_at >= LOOK_EVERY_SECONDS:
+            if not self._hand_over_all(self._named.pop()):
+                return False
+        if everywhere or time.monotonic() - self._looked_at >= LOOK_EVERY_SECONDS:
             self._looked_at = time.monotonic()
-            for queue in self._store.read(admission.queues_with_work):
-                self._hand_over_all(queue)
+            return all(self._hand_over_all(queue) for queue in self._store.read(admission.queues_with_work))
+        return True
 
-    def _hand_over_all(self, queue: str) -> None:
-        while self._hand_over(queue):
-            pass
+    def _hand_over_all(self, queue: str) -> bool:
+        """In batches; False when the broker refused one."""
+        while True:
+            # while it is not known to take messages, one job finds out
+            most = 1 if self._publisher.trouble else _PER_TRANSACTION
+            batch = self._store.write(admission.admit, queue, most)
+            if batch and not self._publish(batch):
+                return False
+            if len(batch) < most:
+                return True
 
-    def _hand_over(self, queue: str) -> bool:
-        """One batch; True when there may be more."""
-        batch = self._store.write(admission.admit, queue, _PER_TRANSACTION)
-        if not batch:
-            return False
+    def _publish(self, batch: Sequence[admission.Outgoing]) -> bool:
         with self._publishing:
             refused = self._publisher.publish(batch)
         if refused:
             # the broker may have taken one of which it could not say so: that message finds the job un-marked and
             # starts nothing, or finds it marked again and the other message is the duplicate
             self._store.write_for(5.0, admission.unmark, refused)
-        return not refused and len(batch) == _PER_TRANSACTION
+        return not refused
+
+    def _look_for_lost(self) -> None:
+        """Soon after an outage: what has fewer messages than jobs handed over has lost some, which go out again."""
+        if not self._looks_for_lost or time.monotonic() < self._looks_for_lost[0]:
+            return
+        del self._looks_for_lost[0]
+        suspects, self._suspects = self._suspects, set()
+        for queue, number in self._store.read(admission.handed_over).items():
+            messages = self.backlog(queue)
+            if messages is None:
+                return  # away again
+            if messages < number:
+                silent = self._store.read(admission.unstarted, queue, _SETTLED_SECONDS)
+                self._suspects.update(job.id for job in silent)
+                again = [job for job in silent if job.id in suspects and self.republish(job, _SETTLED_SECONDS)]
+                if again:
+                    _log.warning("published %d jobs again that queue %s has no messages of", len(again), queue)

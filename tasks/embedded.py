@@ -30,7 +30,6 @@ from celery_jobs.tasks.heartbeat import Heartbeat
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.pool import GrowingThreadPool
 from celery_jobs.tasks.process import Process
-from celery_jobs.tasks.unknown import UnknownTasks
 from celery_jobs.tasks.wake import wake_after_each_job
 
 DEFAULT_SLOTS = 32
@@ -65,7 +64,6 @@ class EmbeddedWorker:
         self._thread: threading.Thread | None = None
         self._heartbeat: Heartbeat | None = None
         self._hurried = threading.Event()
-        self._unknown = UnknownTasks(here.store, here.hints)
         self._growth = Growth(here.settings.worker_timeout_seconds)
 
     def start(self) -> None:
@@ -94,7 +92,6 @@ class EmbeddedWorker:
         )
         self._heartbeat.start()
         self._growth.start()
-        self._unknown.start()
         self._thread = threading.Thread(target=self._run, name="embedded-worker", daemon=True)
         self._thread.start()
         if not self._controller.ready.wait(10):
@@ -113,8 +110,7 @@ class EmbeddedWorker:
             self._end_within(
                 max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()), threading.Event()
             )
-        self._unknown.stop()
-        stop_all(*self._growth.duties, *self._unknown.duties, *self._heartbeat.duties)
+        stop_all(*self._growth.duties, *self._heartbeat.duties)
         self._heartbeat.stop()
         worker_state.should_stop = None
 

@@ -6,6 +6,7 @@ Here a batch waits a tenth of a second; watchers (Flower, the mirror) see no dif
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
@@ -22,6 +23,8 @@ class EventBatches(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         """Replace the flush at each turn of the loop."""
         dispatcher = parent.event_dispatcher
+        if dispatcher is not None:
+            dispatcher.send = partial(_send_once, dispatcher.send)
         if parent.hub is not None and dispatcher is not None and dispatcher.on_send_buffered is not None:
             dispatcher.on_send_buffered = _Gathering(parent.hub, dispatcher)
 
@@ -29,6 +32,11 @@ class EventBatches(bootsteps.StartStopStep):
         """Send what gathered."""
         if parent.event_dispatcher is not None:
             parent.event_dispatcher.flush()
+
+
+def _send_once(send: Any, *args: Any, **fields: Any) -> Any:
+    """Celery's heartbeat would hold the worker's loop for as long as the broker is silent; one that failed is kept."""
+    return send(*args, **fields | {"retry": False})
 
 
 class _Gathering:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from celery_jobs.records.store import AsyncStore
 from celery_jobs.tasks.celery import app
 
 LOOK_SECONDS = 1.0
+_JOBS_WAIT = "submitted jobs wait until it is back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,11 @@ class Check:
 class Health:
     """The checks of this process."""
 
-    def __init__(self, store: AsyncStore, embedded: bool) -> None:
+    def __init__(self, store: AsyncStore, embedded: bool, trouble: Callable[[], str | None]) -> None:
         self._store = store
         self._embedded = embedded
         self._broker = _BrokerLook()
+        self._trouble = trouble  # a broker that answers may refuse messages all the same: full, or a replica
 
     async def checks(self) -> dict[str, Check]:
         """database, broker and workers, looked at side by side."""
@@ -52,7 +55,9 @@ class Health:
     async def _broker_check(self) -> Check:
         if self._embedded:
             return Check(True, "embedded")
-        return await self._broker.look()
+        check = await self._broker.look()
+        trouble = self._trouble()
+        return Check(False, f"{trouble}; {_JOBS_WAIT}") if check.ok and trouble is not None else check
 
 
 def _look(connection: Connection) -> int:
@@ -66,6 +71,7 @@ class _BrokerLook:
     def __init__(self) -> None:
         self._last: tuple[float, Check] | None = None
         self._looking: asyncio.Future[Check] | None = None
+        self._began = 0.0
 
     async def look(self) -> Check:
         """The newest answer, at most a second old; a look that takes longer counts as no answer."""
@@ -73,7 +79,10 @@ class _BrokerLook:
             return self._last[1]
         if self._looking is None or self._looking.done():
             self._looking = _in_thread(_ping_broker)
-        done, _ = await asyncio.wait({self._looking}, timeout=LOOK_SECONDS)
+            self._began = time.monotonic()
+        # nobody waits again for a look that has had its time
+        left = self._began + LOOK_SECONDS - time.monotonic()
+        done, _ = await asyncio.wait({self._looking}, timeout=max(0.0, left))
         check = self._looking.result() if done else Check(False, "does not answer")
         self._last = (time.monotonic(), check)
         return check
@@ -103,5 +112,5 @@ def _ping_broker() -> Check:
                 if client is not None:
                     client.ping()
     except Exception as error:
-        return Check(False, f"not reachable: {type(error).__name__}; submitted jobs wait until it is back")
+        return Check(False, f"not reachable: {type(error).__name__}; {_JOBS_WAIT}")
     return Check(True, "reachable")

@@ -6,6 +6,7 @@ PostgreSQL NOTIFY otherwise. With neither (SQLite and another broker) the reader
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import queue
@@ -21,6 +22,8 @@ from celery_jobs.records.settings import Settings
 CHANNEL = "celery_jobs_changes"
 _MOST_WAITING = 10_000  # while the channel is away; what is dropped is found by the readers' own interval
 _PATIENCE_SECONDS = 0.01  # what is not urgent waits for the dispatch of the same submit, and gathers
+_SILENCE_SECONDS = 3.0  # no answer for so long is none
+_QUIET_SECONDS = 10.0  # no hint for so long: is the connection still there?
 _MOST_IDS = 200  # a NOTIFY carries less than 8,000 bytes
 _log = logging.getLogger("celery_jobs.hints")
 
@@ -106,7 +109,14 @@ class Hints:
                 wire.send(json.dumps(sorted(ids)))
             except Exception as error:
                 _log.debug("a hint was lost: %r", error)
-                wire = None
+                wire = _let_go(wire)
+                self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
+        """What gathered while a silent server was waited for is old; the readers have found it by themselves."""
+        for _ in range(self._outbox.qsize()):
+            if self._outbox.get() is None:
+                self._outbox.put(None)  # the end
 
     def _receive(self) -> None:
         pauses = backoff_seconds()
@@ -118,12 +128,19 @@ class Hints:
                     self._tell({JobId(job_id) for job_id in json.loads(text)})
             except Exception as error:
                 _log.debug("not listening for hints at the moment: %r", error)
+            self._listening = _let_go(self._listening)
             self._closed.wait(next(pauses))
 
 
 def _made(make: Callable[[], _Wire] | None) -> _Wire:
     assert make is not None
     return make()
+
+
+def _let_go(wire: _Wire | None) -> None:
+    if wire is not None:
+        with contextlib.suppress(Exception):
+            wire.close()
 
 
 def _wire_of(settings: Settings) -> Callable[[], _Wire] | None:
@@ -140,22 +157,33 @@ def _wire_of(settings: Settings) -> Callable[[], _Wire] | None:
 class _RedisWire:
     def __init__(self, url: str) -> None:
         from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
-        self._client: Any = Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3)
-        self._pubsub: Any = None
+        # no retries of its own: a hint that is late is worth nothing
+        once = Retry(NoBackoff(), 0)
+        self._client: Any = Redis.from_url(
+            url, socket_timeout=_SILENCE_SECONDS, socket_connect_timeout=_SILENCE_SECONDS, retry=once
+        )
 
     def send(self, text: str) -> None:
         self._client.publish(CHANNEL, text)
 
     def receive(self) -> Iterable[str]:
-        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
-        self._pubsub.subscribe(CHANNEL)
-        while self._pubsub is not None:
-            message = self._pubsub.get_message(timeout=30)
-            if message is None:
-                self._pubsub.ping()  # a connection that died silently is found here
-            elif message["type"] == "message":
-                yield message["data"].decode()
+        pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+        pubsub.subscribe(CHANNEL)
+        asked = False
+        while True:
+            message = pubsub.get_message(timeout=_SILENCE_SECONDS if asked else _QUIET_SECONDS)
+            if message is not None:
+                asked = False
+                if message["type"] == "message":
+                    yield message["data"].decode()
+            elif asked:
+                raise TimeoutError("the server does not answer")  # a connection that died silently is found here
+            else:
+                pubsub.ping()
+                asked = True
 
     def close(self) -> None:
         self._client.close()

@@ -63,11 +63,11 @@ class Nudges:
             for worker, task_ids in looks.items():
                 ask_to_look(task_ids, worker)
         except Exception as error:
-            _log.info("a nudge to look was lost: %r", error)
+            _log.debug("a nudge to look was lost: %r", error)
         if grow:
             try:
                 ask_to_grow()
-            except Exception:
+            except Exception as error:
+                _log.debug("workers could not be asked to grow yet: %r", error)
                 with self._lock:
-                    self._grow = True
-                raise  # it is tried again
+                    self._grow = True  # tried again at the next turn

@@ -77,7 +77,8 @@ class CeleryScheduler:
         self._duties = await asyncio.to_thread(begin, self.settings, self._max_concurrency, self.shutdown_timeout)
         self._async = AsyncStore(self._duties.store)
         self._submits = GroupSubmit(self._async)
-        self._health = Health(self._async, self.settings.embedded)
+        dispatcher = self._duties.dispatcher
+        self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
         self._census = Census(self._async)
 
     async def shutdown(self, timeout: float | None = None) -> None:

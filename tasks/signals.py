@@ -16,6 +16,7 @@ from celery_jobs.tasks import exporter, growth, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.agent import Agent
 from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.consumer import Connected
 from celery_jobs.tasks.control import LOOK_SIGNAL
 from celery_jobs.tasks.cutoff import ColdShutdown
 from celery_jobs.tasks.events import EventBatches
@@ -99,4 +100,4 @@ def connect() -> None:
     for wired, receiver in WIRING.items():
         wired.connect(receiver, weak=False, dispatch_uid=f"celery_jobs.{receiver.__name__}")
     app.steps["worker"].add(JobsStep)
-    app.steps["consumer"].add(EventBatches)
+    app.steps["consumer"].update((EventBatches, Connected))

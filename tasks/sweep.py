@@ -130,15 +130,17 @@ class Sweeper:
 
     def _send_again(self) -> None:
         """Publish again what was handed over and does not start: its message may be lost."""
-        overdue = self._store.read(admission.overdue, self._timeout / 2)
-        backlogs = {queue: self._dispatcher.backlog(queue) for queue in {job.queue for job, _ in overdue}}
-        for job, waited in overdue:
-            if backlogs[job.queue] is None:
+        silent = self._timeout / 2
+        backlogs = {
+            queue: self._dispatcher.backlog(queue) for queue in self._store.read(admission.silent_queues, silent)
+        }
+        empty = [queue for queue, messages in backlogs.items() if messages == 0]
+        for job, waited in self._store.read(admission.overdue, silent, empty):
+            if backlogs.get(job.queue) is None:
                 continue  # the broker does not answer, so nothing can be sent
             old = waited >= 4 * self._timeout or backlogs[job.queue] == 0
-            if old or self._store.read(admission.overtaken, job):
+            if (old or self._store.read(admission.overtaken, job)) and self._dispatcher.republish(job, silent):
                 _log.info("job %s was handed over %.0f s ago and did not start: published again", job.id, waited)
-                self._dispatcher.republish(job)
 
 
 def _next(began: float, every_seconds: float, *, more: bool) -> float:

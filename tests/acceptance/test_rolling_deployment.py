@@ -126,7 +126,7 @@ def test_a_task_that_only_new_workers_know_runs_there(new_stack: NewStack, kind:
     stack.start(worker=False).worker(JOBS_IMPORTS=old)
     alone = stack.jobs.submit("newer.new_task")
     record = stack.jobs.wait(alone, "failed", timeout=NOTICED_SECONDS)
-    assert record["error"] == "TaskUnknown: no worker of the job's queue knows the task 'newer.new_task'"
+    assert record["error"] == "NotRegistered: no live worker of queue 'jobs' knows the task 'newer.new_task'"
     assert (record["attempt"], record["started_at"]) == (0, None)
     stack.worker()
     jobs = [stack.jobs.submit("newer.new_task") for _ in range(6)]

@@ -204,6 +204,31 @@ def test_a_publication_is_counted_only_while_the_job_waits_for_its_message(store
     assert store.write(admission.republished, out) is False
 
 
+def test_in_an_empty_queue_there_is_no_back_off(store: Face):
+    job, fresh = made(store), made(store)
+    aged(store, job, 35, publications=9)
+    assert store.read(admission.silent_queues, 30.0) == [job.queue]
+    assert store.read(admission.overdue, 30.0) == []
+    assert [out.id for out, _ in store.read(admission.overdue, 30.0, [job.queue])] == [job.id]
+    assert row(store, fresh.id).publications == 1
+
+
+def test_what_should_have_a_message_is_counted_and_found_by_queue(store: Face):
+    job, fresh, running = made(store), made(store), started(store)
+    aged(store, job, 5, publications=9)
+    assert store.read(admission.handed_over) == {job.queue: 1, fresh.queue: 1}
+    assert [out.id for out in store.read(admission.unstarted, job.queue, 1.0)] == [job.id]
+    assert store.read(admission.unstarted, fresh.queue, 1.0) == []
+    assert record(store, running.id).status is JobStatus.running
+
+
+def test_of_two_that_look_at_once_one_publishes_again(store: Face):
+    job = made(store)
+    aged(store, job, 5)
+    [out] = store.read(admission.unstarted, job.queue, 1.0)
+    assert [store.write(admission.republished, out, 1.0) for _ in range(2)] == [True, False]
+
+
 def test_a_message_is_lost_when_a_job_handed_over_later_has_started(store: Face):
     runner = new_worker(store, "q")
     submit(store, queue="q")
