@@ -46,8 +46,9 @@ def known(store: Store) -> bool:
 
 def test_an_outage_that_kept_a_worker_from_reporting_does_not_end_it(postgres_server: PostgresServer) -> None:
     url = postgres_server.new_database(migrate)
-    store, hints = Store(url), Hints(Settings.model_validate({"DATABASE_URL": url}))
-    sweeper = Sweeper(store, Dispatcher(store), hints, T)
+    settings = Settings.model_validate({"DATABASE_URL": url, "worker_timeout_seconds": T})
+    store, hints = Store(url), Hints(settings)
+    sweeper = Sweeper(store, Dispatcher(store), hints, settings)
     store.write(workers.register, WORKER, 2 * T)
     sweeper.start()
     try:
