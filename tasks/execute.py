@@ -123,7 +123,7 @@ def _refused(task: Any, request: Any, run: Run, attempt: int) -> NoReturn:
     here = process.current()
     patience = here.settings.outage_patience_seconds
     row = runs.read_for_claim(here.store, run.job_id, patience)
-    if row is None or row.deleted_at is not None or row.status == JobStatus.canceled:
+    if row is None or row.status == JobStatus.canceled:  # deleting cancels first; what had ended before was no revoke
         announce_revoked(task, request)
     elif row.status == JobStatus.pending and row.dispatched_at is not None and row.attempt == attempt:
         # our worker row is gone (taken for dead): give the job back, it will be handed over again
