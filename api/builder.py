@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 
 from celery_jobs.api import lifespan, monitoring, openapi, problems
 from celery_jobs.api.auth import KeyCheck
-from celery_jobs.api.guard import BodyLimit, Cors, CutOff, OriginGuard, Unforeseen
+from celery_jobs.api.guard import AnswerWhenCutOff, BodyLimit, Cors, OriginGuard, Unforeseen
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.records.queues import check_limit
@@ -189,7 +189,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
     if settings.api_keys:
         layers.append(Middleware(KeyCheck, keys=settings.api_keys))
     # inside of what adds headers, so that a page may read it
-    return [*layers, Middleware(CutOff), Middleware(BodyLimit, limit=settings.max_body_bytes)]
+    return [*layers, Middleware(AnswerWhenCutOff), Middleware(BodyLimit, limit=settings.max_body_bytes)]
 
 
 def _seconds(value: float) -> float:

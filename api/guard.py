@@ -19,6 +19,9 @@ from celery_jobs.api.problems import BAD_REQUEST, FORBIDDEN, TOO_LARGE, internal
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 _ASKS_FOR_PRIVATE_NETWORK: Final = b"access-control-request-private-network"
 _CUT_OFF: Final = "The service is shutting down and could not finish this request; repeat it"
+_CUT_OFF_IN_DOUBT: Final = (
+    "The service is shutting down while this was being recorded: it may take effect or not; look before you repeat it"
+)
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
@@ -102,7 +105,7 @@ def _varying(send: Send) -> Send:
     return varying
 
 
-class CutOff:
+class AnswerWhenCutOff:
     """Answers 503 to a request whose time ends with the server's: it cancels what is open when its patience is over."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -126,7 +129,8 @@ class CutOff:
             if begun:
                 raise
             # answered, so the cancel ends here: the server would log it as a fault of ours and send a 500
-            await unavailable(scope, _CUT_OFF)(scope, receive, send)
+            safe = scope["method"] in ("GET", "HEAD", "OPTIONS")
+            await unavailable(scope, _CUT_OFF if safe else _CUT_OFF_IN_DOUBT)(scope, receive, send)
 
 
 class Unforeseen:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, Final
@@ -111,20 +112,19 @@ def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
         return
     loop = asyncio.get_running_loop()
 
-    heard_at: list[float] = []
-
-    def stop() -> None:
+    def stop(again: bool) -> None:
         hub.close()
         scheduler.begin_shutdown()
-        if heard_at and loop.time() - heard_at[0] >= _ONE_WISH_SECONDS:
+        if again:
             scheduler.hurry()
-        heard_at.append(loop.time())
+
+    wishes = _Wishes(lambda again: loop.call_soon_threadsafe(stop, again))
 
     chained: dict[int, tuple[Any, Any]] = {}
     for number in _SIGNALS:
         before = signal.getsignal(number)
         if callable(before) and before is not signal.default_int_handler:  # otherwise no server waits for us
-            ours = _chain(lambda: loop.call_soon_threadsafe(stop), before)
+            ours = wishes.before(before)
             signal.signal(number, ours)
             chained[number] = ours, before
     try:
@@ -135,10 +135,24 @@ def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
                 signal.signal(number, before)
 
 
-def _chain(first: Callable[[], object], then: Callable[[int, FrameType | None], Any]) -> Any:
-    def handler(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed
-            first()
-        then(number, frame)
+class _Wishes:
+    """Signals that come together are one wish; a later one wants it at once."""
 
-    return handler
+    def __init__(self, hear: Callable[[bool], object]) -> None:
+        self._hear = hear
+        self._first_at: float | None = None
+
+    def before(self, then: Callable[[int, FrameType | None], Any]) -> Any:
+        """A signal handler that hears of it before `then` does."""
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            again = self._first_at is not None
+            if self._first_at is None:
+                self._first_at = time.monotonic()
+            elif time.monotonic() - self._first_at < _ONE_WISH_SECONDS:
+                return  # the server would break off what it was just told to finish
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                self._hear(again)
+            then(number, frame)
+
+        return handler

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -35,10 +35,10 @@ def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
     timeout = _DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
     # what the worker counts is in the answer of the API, as it is where both are one process
     environment = os.environ | {"JOBS_SHUTDOWN_TIMEOUT_SECONDS": str(timeout), metrics.FOLDER: str(folder)}
-    asked = [threading.Event(), threading.Event()]
+    asked: list[int] = []  # no Event: its lock may be held where the signal strikes
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        asked[asked[0].is_set()].set()
+    def stop(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -48,12 +48,12 @@ def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
         _Child("worker", ["--metrics-folder", str(folder)], environment, lifeline),
     ]
     listener.close()
-    while not asked[0].wait(_LOOK_SECONDS) and all(child.running for child in children):
-        pass
-    alone = [child for child in children if not child.running and not asked[0].is_set()]
+    while not asked and all(child.running for child in children):
+        time.sleep(_LOOK_SECONDS)
+    alone = [child for child in children if not child.running and not asked]
     for child in alone:
         print(f"celery-jobs: {child.end}; the service stops", file=sys.stderr, flush=True)
-    _end(children, timeout + _AFTER_TIMEOUT_SECONDS, asked[1])
+    _end(children, timeout + _AFTER_TIMEOUT_SECONDS, lambda: len(asked) > 1)
     return max((child.code for child in alone), default=0)
 
 
@@ -92,21 +92,25 @@ class _Child:
         self._popen.send_signal(number)
 
 
-def _end(children: list[_Child], patience_seconds: float, hurry: threading.Event) -> None:
+def _end(children: list[_Child], patience_seconds: float, hurried: Callable[[], bool]) -> None:
     """SIGTERM to both at once, SIGQUIT at a second signal, SIGKILL to what has not ended in time."""
-    _tell_and_wait(children, signal.SIGTERM, patience_seconds, hurry)
-    if hurry.is_set():
+    _tell_and_wait(children, signal.SIGTERM, patience_seconds, hurried)
+    if hurried():
         # the worker says in the records what it cuts off
-        _tell_and_wait(children, signal.SIGQUIT, _AT_ONCE_SECONDS, threading.Event())
-    _tell_and_wait(children, signal.SIGKILL, _AT_ONCE_SECONDS, threading.Event())
+        _tell_and_wait(children, signal.SIGQUIT, _AT_ONCE_SECONDS)
+    _tell_and_wait(children, signal.SIGKILL, _AT_ONCE_SECONDS)
 
 
 def _tell_and_wait(
-    children: list[_Child], number: signal.Signals, patience_seconds: float, hurry: threading.Event
+    children: list[_Child],
+    number: signal.Signals,
+    patience_seconds: float,
+    hurried: Callable[[], bool] = lambda: False,
 ) -> None:
     for child in children:
         child.tell(number)
     deadline = time.monotonic() + patience_seconds
     while any(child.running for child in children) and time.monotonic() < deadline:
-        if hurry.wait(_LOOK_SECONDS / 2):
+        if hurried():
             return
+        time.sleep(_LOOK_SECONDS / 2)

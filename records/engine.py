@@ -54,7 +54,7 @@ def sync_engine(url: URL, pool_size: int = 5, *, alone: bool = False, unhurried:
         return _sqlite_engine(url)
     more = _alone() if alone else {}
     engine = create_engine(
-        url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=_connect_args(), **more
+        url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=connection_arguments(), **more
     )
     event.listen(engine, "connect", _configure_session)
     if not unhurried:
@@ -83,7 +83,7 @@ def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncE
     """PostgreSQL only: an engine for the event loop. `alone`: each statement commits by itself."""
     more = _alone() if alone else {}
     engine = create_async_engine(
-        url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=_connect_args(), **more
+        url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=connection_arguments(), **more
     )
     event.listen(engine.sync_engine, "connect", _configure_session)
     return engine
@@ -105,7 +105,8 @@ def _alone() -> dict[str, Any]:
     return {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
 
 
-def _connect_args() -> dict[str, Any]:
+def connection_arguments() -> dict[str, Any]:
+    """What every connection to PostgreSQL is made with: how long it waits, and when it counts as broken."""
     # keepalives: a connection whose other end vanished (power, network) must not hold its thread for hours
     return {
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,

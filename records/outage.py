@@ -36,6 +36,11 @@ def is_momentary(error: BaseException) -> bool:
     return error.connection_invalidated or str(getattr(error.orig, "sqlstate", None) or "").startswith("40")
 
 
+def was_refused(error: BaseException) -> bool:
+    """True when the server itself says that it did not do it; a connection that broke says nothing."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) is not None
+
+
 def backoff_seconds(first: float = 0.05, most: float = 2.0) -> Iterator[float]:
     """Doubling pauses with jitter, so that waiting processes do not return in step."""
     pause = first

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from celery_jobs.records.engine import async_engine, database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
-from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage
+from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage, was_refused
 from celery_jobs.records.sqlite_writer import SqliteWriter
 
 P = ParamSpec("P")
@@ -148,7 +148,7 @@ class AsyncStore:
         if self.store.writer is not None:
             writing = self.store.writer.submit(call)
             return await _bounded(asyncio.wrap_future(writing), _Doubt(writing))
-        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call, doubt))), doubt)
+        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call, doubt), doubt)), doubt)
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, for work that is one statement: it commits by itself, in one round trip instead of three."""
@@ -159,7 +159,7 @@ class AsyncStore:
         # a server that is frozen does what it was sent when it wakes, long after its caller was told 503
         heard = time.monotonic() - self._heard < _HEARD_SECONDS
         attempt = partial(self._alone if heard else self._write, call, doubt)
-        return await _bounded(asyncio.ensure_future(_once_more(attempt)), doubt)
+        return await _bounded(asyncio.ensure_future(_once_more(attempt, doubt)), doubt)
 
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""
@@ -192,21 +192,30 @@ class _Doubt:
     """Whether a write that is not answered may take effect all the same."""
 
     writing: Future[Any] | None = None  # SQLite's
-    arisen: bool = False
+    arisen: bool = False  # by the try under way
+    left: bool = False  # by a try that failed
 
     def remains(self) -> bool:
         """True unless the call is known not to have been made; one that has not begun is taken out."""
-        return self.arisen if self.writing is None else not self.writing.cancel()
+        return self.arisen or self.left if self.writing is None else not self.writing.cancel()
+
+    def failed(self, error: Exception) -> None:
+        """A try is over: what the server itself refused has no effect, what it did not answer may have one."""
+        self.left = self.left or (self.arisen and not was_refused(error))
+        self.arisen = False
 
 
-async def _once_more(attempt: Callable[[], Awaitable[T]]) -> T:
+async def _once_more(attempt: Callable[[], Awaitable[T]], doubt: _Doubt | None = None) -> T:
     """A second try where the first met a connection that an outage had broken, or a deadlock's victim."""
-    try:
-        return await attempt()
-    except Exception as error:
-        if not is_momentary(error):
-            raise
-    return await attempt()
+    for last in (False, True):
+        try:
+            return await attempt()
+        except Exception as error:
+            if doubt is not None:
+                doubt.failed(error)
+            if last or not is_momentary(error):
+                raise
+    raise AssertionError("unreachable")
 
 
 async def _bounded(running: asyncio.Future[T], doubt: _Doubt | None = None) -> T:
@@ -230,8 +239,7 @@ async def _bounded(running: asyncio.Future[T], doubt: _Doubt | None = None) -> T
         return running.result()
     except Exception as error:
         if is_outage(error):
-            lost = doubt is not None and doubt.arisen and is_momentary(error)
-            raise DatabaseUnavailable(str(error), in_doubt=lost) from error
+            raise DatabaseUnavailable(str(error), in_doubt=doubt is not None and doubt.left) from error
         raise
 
 

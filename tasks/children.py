@@ -74,7 +74,6 @@ class Children:
 
     def _look(self) -> None:
         """End the runs of children that are gone for two looks (the first may race with their own last report)."""
-        self._return_unclaimed()
         rows = runs.own_runs(self._store, self._here.incarnation)
         children = {child.pid: child for child in self.processes()}
         self._known.update(children)
@@ -84,6 +83,7 @@ class Children:
         for pid in lost:
             self._close(pid, [row for row in rows if row.pid == pid])
         self._forget(children.keys() | gone)
+        self._return_unclaimed()
 
     def _return_unclaimed(self) -> None:
         while not self._unclaimed.empty():

@@ -40,17 +40,15 @@ class CutOff:
         self._here = here
         self._worker = worker
         self._children = children
-        self._lock = threading.Lock()
-        self._begun = False
+        self._once = threading.Lock()  # never released
         self._holding: set[int] = set()
 
     def now(self) -> bool:
         """Do it and wait for it, for a bounded time; False when it had begun before. Safe in a signal handler."""
-        with self._lock:
-            begun, self._begun = self._begun, True
-        if not begun:
+        first = self._once.acquire(blocking=False)
+        if first:
             _within(_ALL_SECONDS, self._end)  # in a thread, since a signal may have come while this one held a lock
-        return not begun
+        return first
 
     def _end(self) -> None:
         """The record says so first, then every process ends the runs that are no longer its own."""
@@ -63,6 +61,7 @@ class CutOff:
         if not self._children.forks:
             self._worker.pool.abandon()
         self._children.signal(signal.SIGKILL)  # those whose code did not let itself be stopped
+        _within(_WRITE_SECONDS, self._write)  # what was claimed in between, such as by claims that an outage held up
 
     def _write(self) -> None:
         try:

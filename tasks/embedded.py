@@ -110,6 +110,8 @@ class EmbeddedWorker:
             self._end_within(
                 max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()), threading.Event()
             )
+            if active_runs.running():
+                self._cut_off()  # what was claimed in between, such as by claims that an outage held up
         stop_all(*self._growth.duties, *self._heartbeat.duties)
         self._heartbeat.stop()
         worker_state.should_stop = None

@@ -71,10 +71,6 @@ class Growth:
         _growth = self
         self._duty.start()
 
-    def stop(self) -> None:
-        """End."""
-        self._duty.stop()
-
     def ready(self, consumer: Any) -> None:
         """This consumer's loop runs now."""
         self._consumer = consumer
@@ -132,7 +128,8 @@ class Growth:
             self._consumer._update_prefetch_count(more)
         except Exception as error:  # it would end the consumer's loop
             _log.warning("the pool did not grow to the limits: %r", error)
-        self._grown = more
+        else:
+            self._grown = more
         self._duty.wake()
 
 

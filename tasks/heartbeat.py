@@ -6,7 +6,6 @@ Celery's own timers stop when a warm shutdown begins, and a worker that finishes
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -34,6 +33,7 @@ class Heartbeat:
         self._slots = slots
         self._buried = buried
         self._registered = False
+        self._stopping = False
         self._duty = Duty("heartbeat", self._beat, timeout_seconds / BEATS_PER_TIMEOUT)
 
     def start(self) -> None:
@@ -51,13 +51,8 @@ class Heartbeat:
 
     def stopping(self) -> None:
         """A warm shutdown has begun; nobody waits until the record says so."""
-        threading.Thread(target=self._say_stopping, name="stopping", daemon=True).start()
-
-    def _say_stopping(self) -> None:
-        try:
-            self._store.write(workers.stopping, self.row.incarnation)
-        except Exception as error:
-            _log.debug("the row still says that the worker takes jobs: %s", error)
+        self._stopping = True
+        self._duty.wake()
 
     def stop(self) -> None:
         """The worker has ended: remove its row unless it still holds runs, which the sweeper then closes."""
@@ -76,3 +71,5 @@ class Heartbeat:
             _log.warning("this worker was taken for dead; it stops the runs that are no longer its own")
             self._buried()
             self._store.write(workers.register, replace(self.row, slots=slots), self._lease_seconds)
+        if self._stopping:  # said with every beat, since to register is to take jobs
+            self._store.write(workers.stopping, self.row.incarnation)

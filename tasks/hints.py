@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from celery_jobs.records.engine import database_url
+from celery_jobs.records.engine import connection_arguments, database_url
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.outage import backoff_seconds
 from celery_jobs.records.settings import Settings
@@ -194,15 +194,17 @@ class _PostgresWire:
         import psycopg
 
         address = database_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._connection = psycopg.connect(address, autocommit=True, connect_timeout=3, keepalives_idle=10)
+        self._connection = psycopg.connect(address, autocommit=True, **connection_arguments())
 
     def send(self, text: str) -> None:
         self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
 
     def receive(self) -> Iterable[str]:
         self._connection.execute(f"LISTEN {CHANNEL}")
-        for notice in self._connection.notifies():
-            yield notice.payload
+        while True:
+            for notice in self._connection.notifies(timeout=_QUIET_SECONDS):
+                yield notice.payload
+            self._connection.execute("SELECT 1")  # a connection that died silently is found here
 
     def close(self) -> None:
         self._connection.close()

@@ -36,10 +36,6 @@ class Nudges:
         """What runs in the background."""
         return (self._duty,)
 
-    def stop(self) -> None:
-        """End."""
-        self._duty.stop()
-
     def look(self, task_id: str, worker: str | None) -> None:
         """`worker` (or any, where None) shall look at this job's record now."""
         if self._embedded:

@@ -27,6 +27,7 @@ class ProgressWriter:
     def __init__(self) -> None:
         self._newest: dict[str, tuple[Claim, str]] = {}
         self._lock = threading.Lock()
+        self._storing = threading.Lock()  # one after the other, so that none overtakes a newer one
         self._some = threading.Event()
         self._pid = 0
 
@@ -43,9 +44,13 @@ class ProgressWriter:
     def flush(self, claim: Claim) -> None:
         """Store what is waiting for a run that is about to end; waits for a database that is away, as the end does."""
         with self._lock:
-            waiting = self._newest.pop(claim.token, None)
-        if waiting is not None:
-            self._store(*waiting, process.current().settings.outage_patience_seconds)
+            if claim.token not in self._newest:
+                return
+        with self._storing:
+            with self._lock:
+                waiting = self._newest.pop(claim.token, None)
+            if waiting is not None:
+                self._store(*waiting, process.current().settings.outage_patience_seconds)
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -60,16 +65,21 @@ class ProgressWriter:
 
     def _store_while_newest(self, claim: Claim, text: str) -> None:
         """What an outage kept from the record stays, unless something newer came or the run has ended."""
-        with self._lock:
-            if self._newest.get(claim.token) != (claim, text):
-                return
-        if self._store(claim, text):
-            with self._lock:
-                if self._newest.get(claim.token) == (claim, text):
-                    del self._newest[claim.token]
-        else:
+        with self._storing:
+            if self._is_newest(claim, text):
+                stored = self._store(claim, text)
+                with self._lock:
+                    if stored and self._newest.get(claim.token) == (claim, text):
+                        del self._newest[claim.token]
+            else:
+                stored = True
+        if not stored:
             time.sleep(AGAIN_SECONDS)
             self._some.set()
+
+    def _is_newest(self, claim: Claim, text: str) -> bool:
+        with self._lock:
+            return self._newest.get(claim.token) == (claim, text)
 
     def _store(self, claim: Claim, text: str, patience_seconds: float = 0.0) -> bool:
         """False when the database is away."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.broker import open_broker
+from tests.support.broker_faults import Crashed, Cut, Full, Outage, Replica, Restarted, Silent
 from tests.support.jobs import Jobs, statuses
-from tests.support.outages import Crashed, Cut, Full, Outage, Replica, Restarted, Silent
 from tests.support.processes import Process
 from tests.support.redis import RedisServer
 from tests.support.stack import PREFORK, SQLITE, THREADS, Kind, Stack

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import make_url
 
 from tests.acceptance.kinds import own
-from tests.support.outage import ANSWERED_SECONDS, RAW, ends_within, worker_rows
+from tests.support.moments import ANSWERED_SECONDS, RAW, ends_within, worker_rows
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import Looks, Proxy, says
 from tests.support.stack import PREFORK, Kind, Stack, migrate

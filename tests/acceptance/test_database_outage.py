@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.acceptance.kinds import own
-from tests.support.outage import Moments, worker_rows
+from tests.support.moments import Moments, worker_rows
 from tests.support.postgres import PostgresServer
 from tests.support.stack import PREFORK, THREADS, Kind, Stack, migrate
 from tests.support.waiting import stays, wait_until

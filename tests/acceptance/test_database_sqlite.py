@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import good
-from tests.support.outage import RAW, Moments, ends_within, file_of
+from tests.support.moments import RAW, Moments, ends_within, file_of
 from tests.support.stack import EMBEDDED, SQLITE, Kind, Stack
 
 NewStack = Callable[..., Stack]

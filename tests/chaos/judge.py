@@ -124,8 +124,8 @@ def _job(verdict: Verdict, story: Story, runs: list[Run]) -> None:
     _streams(verdict, story, name)
     if len(story.ends) > 1:
         verdict.add(CHANGED, f"{name}: {story.ends}")
-    if sum(1 for run in runs if run.frozen_at is None) > story.plan.runs:
-        verdict.add(TWICE, f"{name}: {[run.start for run in runs]}")
+    if len(runs) > story.plan.runs or not all(may_follow(story.plan.task, *pair) for pair in itertools.pairwise(runs)):
+        verdict.add(TWICE, f"{name}: {runs}")
     if story.deleted:
         verdict.ends["deleted"] += 1
         if record is not None and "started_at" in record:
@@ -140,6 +140,13 @@ def _job(verdict: Verdict, story: Story, runs: list[Run]) -> None:
             verdict.add(FALSE, f"{name}: {reason}; {_short(record)}; runs {runs}")
     if late := _ran_after_cancel(story, record, runs):
         verdict.add(AFTER, f"{name}: {late}")
+
+
+def may_follow(task: str, earlier: Run, later: Run) -> bool:
+    """Whether the code may have started again: it asked for a retry, or it is safe to rerun and was lost."""
+    if task == "again":
+        return earlier.end is not None and earlier.end.how == "Retry"
+    return task == "safe" and earlier.lost(later.start.at)
 
 
 def contradiction(story: Story, record: dict[str, Any], runs: list[Run]) -> str | None:
@@ -160,7 +167,7 @@ def contradiction(story: Story, record: dict[str, Any], runs: list[Run]) -> str 
             return None if lost or silent else "lost, but nobody hurt its process"
         if how != "ValueError" or story.plan.task != "fail":
             return f"failed with {error!r}, but its code ended by {how}"
-    elif story.canceled_at is None and "shut down" not in error:
+    elif story.canceled_at is None and not ("shut down" in error and any(run.killed_at < FOREVER for run in runs)):
         return "canceled, but nobody asked for it"
     elif last and finished and last.frozen_at is None and last.ended_at > finished + SLACK_SECONDS:
         return "canceled while its code ran"

@@ -107,6 +107,8 @@ def _the_logs(verdict: Verdict, here: Deployment) -> None:
     """What no outage excuses: an error that nobody foresaw."""
     for file in log_files(here):
         text = file.read_text(encoding="utf-8", errors="replace")
-        for found in re.finditer(r"database is locked|Exception in ASGI|was never retrieved", text):
+        for found in re.finditer(
+            r"database is locked|Exception in ASGI|was never retrieved|failed and will be tried again", text
+        ):
             around = text[max(0, found.start() - 200) : found.end() + 200]
             verdict.add("errors in logs", f"{file.name}: …{around}…")

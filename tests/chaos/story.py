@@ -27,7 +27,7 @@ class Plan:
 
     @property
     def runs(self) -> int:
-        """How often the code may start, losses apart for what may run again."""
+        """How often the code may start."""
         return {"again": 2, "safe": 3}.get(self.task, 1)
 
 
@@ -68,7 +68,6 @@ class Story:
     plan: Plan
     asked_at: float
     ids: set[str] = field(default_factory=set)
-    submit_unknown: bool = False  # an answer to the submit was lost, so a job may exist that nobody knows
     canceled_at: float | None = None  # when a cancel was first asked for
     cancel_told: Told | None = None
     delete_asked: bool = False

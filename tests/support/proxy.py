@@ -35,18 +35,22 @@ class Proxy:
         self._passing.set()
         self._lose: Looks | None = None
         self._lose_commit_of: Looks | None = None
+        self._then_refuse = False
         self._ended = threading.Event()
 
     # --- faults
 
     def refuse(self) -> None:
         """Cut every connection and take no more, as a server that is down."""
+        self._close()
+        self.cut()
+
+    def _close(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
             listener.close()
-        self.cut()
 
     def accept(self) -> None:
         """Take connections (again)."""
@@ -79,9 +83,9 @@ class Proxy:
         """Let the server do the next thing that a client asks in these words, and cut before it answers."""
         self._lose, self._lose_commit_of = to, None
 
-    def lose_answer_to_commit_of(self, statement: Looks) -> None:
-        """The same for the commit of a transaction that holds such a statement."""
-        self._lose, self._lose_commit_of = None, statement
+    def lose_answer_to_commit_of(self, statement: Looks, *, then_refuse: bool = False) -> None:
+        """The same for the commit of a transaction that holds such a statement; with the server gone after it?"""
+        self._lose, self._lose_commit_of, self._then_refuse = None, statement, then_refuse
 
     # --- life
 
@@ -130,6 +134,8 @@ class Proxy:
                 target.sendall(data)
         if pair.loses_answer and not asks:
             self.cuts += 1
+            if self._then_refuse:
+                self._close()
         with self._lock:
             self._pairs.discard(pair)
         pair.reset()

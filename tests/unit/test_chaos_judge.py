@@ -101,8 +101,13 @@ def test_a_worker_may_fall_silent_before_its_code_begins_and_after_it_ended() ->
 def test_a_second_run_is_told_where_one_is_allowed() -> None:
     again, ended = replace(START, at=102.0, pid=8), replace(END, at=103.0, pid=8)
     assert broken(story(record("completed", 103.0)), START, END, again, ended) == {judged.TWICE}
-    safe = replace(NAP, task="safe")
-    assert not broken(story(record("completed", 103.0), safe), START, END, again, ended)
+    safe, retried = replace(NAP, task="safe"), replace(NAP, task="again")
+    lines = START, END, again, ended
+    assert broken(story(record("completed", 103.0), safe), *lines) == {judged.TWICE}, "nobody hurt the first"
+    assert not broken(story(record("completed", 103.0), safe), *lines, toll=Toll(deaths={7: [101.01]}))
+    assert broken(story(record("completed", 103.0), retried), *lines) == {judged.TWICE}, "it did not ask for it"
+    asked = replace(END, how="Retry")
+    assert not broken(story(record("completed", 103.0), retried), START, asked, again, ended)
 
 
 def test_a_start_after_the_cancel_is_found() -> None:
