@@ -85,7 +85,7 @@ class Agent:
             return
         background = [*self._growth.duties, *self.dispatcher.duties, *self._sweeper.duties, *self._heartbeat.duties]
         stop_all(*self.children.duties, *background)
-        self.dispatcher.stop()
+        self.dispatcher.close()
         self._heartbeat.stop()
         self._heartbeat = None
         self._here.hints.close()

@@ -55,9 +55,12 @@ class Dispatcher:
         """What runs in the background."""
         return (self._duty,)
 
-    def stop(self) -> None:
-        """End; what is pending stays pending."""
-        self._duty.stop()
+    def end(self) -> None:
+        """Admit no more, without waiting for what is under way; what is pending stays pending."""
+        self._duty.end()
+
+    def close(self) -> None:
+        """Let go of the broker; after the duties have stopped."""
         if self._publishing.acquire(timeout=1.0):  # a silent broker must not hold up the end of the process
             self._publisher.close()
             self._publishing.release()

@@ -62,11 +62,12 @@ class Duties:
 
     def stop(self, timeout_seconds: float) -> None:
         """Admit nothing more; jobs of the embedded worker get so long to end. The database stays open."""
-        self.dispatcher.stop()
+        self.dispatcher.end()
         if self._worker is not None:
             self._worker.stop(timeout_seconds)
             self._worker = None
-        stop_all(*self.nudges.duties, *self._sweeper.duties)
+        stop_all(*self.dispatcher.duties, *self.nudges.duties, *self._sweeper.duties)
+        self.dispatcher.close()
 
     def hurry(self) -> None:
         """What still runs is cut off now, whatever time `stop` gave it."""

@@ -104,16 +104,17 @@ class EmbeddedWorker:
         self._heartbeat.stopping()
         worker_state.should_stop = os.EX_OK
         self._end_within(timeout_seconds, self._hurried)
+        recorded = True
         if active_runs.running():
             cut_off_at = time.monotonic()
-            self._cut_off()
+            recorded = self._cut_off()
             self._end_within(
                 max(_UNWIND_SECONDS / 4, cut_off_at + _UNWIND_SECONDS - time.monotonic()), threading.Event()
             )
-            if active_runs.running():
+            if recorded and active_runs.running():
                 self._cut_off()  # what was claimed in between, such as by claims that an outage held up
         stop_all(*self._growth.duties, *self._heartbeat.duties)
-        self._heartbeat.stop()
+        self._heartbeat.stop(leave=recorded)
         worker_state.should_stop = None
 
     def hurry(self) -> None:
@@ -161,18 +162,24 @@ class EmbeddedWorker:
         except Exception as error:
             _log.debug("the consumer ends by its own timer: %r", error)
 
-    def _cut_off(self) -> None:
-        """The time is up: the record says so first, then coroutines are interrupted; threads end with the process."""
+    def _cut_off(self) -> bool:
+        """The time is up: the record says so first, then coroutines are interrupted; threads end with the process.
+
+        False where the database did not take it in time.
+        """
+        recorded = False
         try:
             closed = self._here.store.write_within(
                 _UNWIND_SECONDS * 3 / 4, workers.cancel_for_shutdown, self._here.incarnation
             )
             self._here.hints.changed(*closed)
+            recorded = True
             metrics.closed(self._here.store, closed)
         except Exception as error:
             _log.warning("the jobs that are cut off are closed at the next start: %s", error)
         for run in active_runs.running():
             run.stop(lost=True)
+        return recorded
 
 
 def _is_alive(pid: int) -> bool:

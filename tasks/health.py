@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, false, text, update
 
 from celery_jobs.records import workers
 from celery_jobs.records.store import AsyncStore
+from celery_jobs.records.tables import jobs
 from celery_jobs.tasks.celery import app
 
 LOOK_SECONDS = 1.0
+WRITE_SECONDS = 2.0  # a busy database makes a write wait its turn
+_FRESH_SECONDS = 0.2
 _JOBS_WAIT = "submitted jobs wait until it is back"
 
 
@@ -34,6 +37,8 @@ class Health:
         self._store = store
         self._embedded = embedded
         self._broker = _BrokerLook()
+        self._looking: asyncio.Task[tuple[Check, Check]] | None = None
+        self._looked_at = 0.0
         self._trouble = trouble  # a broker that answers may refuse messages all the same: full, or a replica
 
     async def checks(self) -> dict[str, Check]:
@@ -42,12 +47,24 @@ class Health:
         return {"database": database[0], "broker": broker, "workers": database[1]}
 
     async def database(self) -> tuple[Check, Check]:
-        """The database, and what it says of workers."""
+        """The database, and what it says of workers: one look for all who ask at the same time."""
+        if self._looking is None or (self._looking.done() and time.monotonic() - self._looked_at > _FRESH_SECONDS):
+            self._looked_at = time.monotonic()
+            self._looking = asyncio.create_task(self._look_at_database())
+        return await asyncio.shield(self._looking)
+
+    async def _look_at_database(self) -> tuple[Check, Check]:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 live = await self._store.read(_look)
         except Exception as error:
             return Check(False, f"not reachable: {type(error).__name__}"), Check(False, "unknown: no database")
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._store.write_one(_change_nothing)
+        except Exception as error:  # locked, full, or a standby: no job can be taken, and no worker can report
+            why = f"takes no writes: {type(error).__name__}"
+            return Check(False, why), Check(live > 0, f"{live} alive when they could last report")
         if live == 0:
             return Check(True, "reachable"), Check(False, "no worker is alive: jobs wait until one starts")
         return Check(True, "reachable"), Check(True, f"{live} alive")
@@ -58,6 +75,10 @@ class Health:
         check = await self._broker.look()
         trouble = self._trouble()
         return Check(False, f"{trouble}; {_JOBS_WAIT}") if check.ok and trouble is not None else check
+
+
+def _change_nothing(connection: Connection) -> None:
+    connection.execute(update(jobs).where(false()).values(version=jobs.c.version))
 
 
 def _look(connection: Connection) -> int:

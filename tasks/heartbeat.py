@@ -54,9 +54,11 @@ class Heartbeat:
         self._stopping = True
         self._duty.wake()
 
-    def stop(self) -> None:
+    def stop(self, *, leave: bool = True) -> None:
         """The worker has ended: remove its row unless it still holds runs, which the sweeper then closes."""
         self._duty.stop()
+        if not leave:  # the database is known not to answer
+            return
         try:
             self._store.write_within(END_SECONDS, workers.leave, self.row.incarnation)
         except Exception as error:

@@ -28,6 +28,8 @@ def test_a_request_that_waits_for_the_database_is_told_that_the_service_ends(
         other.execute("BEGIN IMMEDIATE")
         submit = pool.submit(client.post, "/api/v1/tasks/sample.note", json={})
         wait_until(lambda: connections(stack) > before, "the submit has reached the service", 10)
+        for _ in range(3):  # what came later was answered, so it waits for the database now
+            assert stack.jobs.client.get("/livez").status_code == 200
         stack.process.terminate()
         answer = submit.result(10)
         other.execute("ROLLBACK")
