@@ -12,6 +12,7 @@ from itertools import groupby
 
 import httpx
 import psutil
+import pytest
 from sqlalchemy import Connection
 
 from celery_jobs.records.cancel import cancel
@@ -67,7 +68,7 @@ def test_two_api_processes_understand_each_others_ids(new_stack: NewStack, kind:
             assert events_of(stream, job) == ["completed"]
 
 
-@own(EMBEDDED, PREFORK)
+@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(PREFORK, marks=pytest.mark.slow)], ids=str)
 def test_a_client_that_does_not_read_loses_nothing_and_costs_no_memory(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
     process = psutil.Process(stack.process.pid)

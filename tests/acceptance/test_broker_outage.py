@@ -92,11 +92,11 @@ def says(process: Process) -> list[str]:
     [
         pytest.param(Crashed(), PREFORK, marks=pytest.mark.slow),
         (Crashed(), SQLITE),
-        (Restarted(), THREADS),
+        pytest.param(Restarted(), THREADS, marks=pytest.mark.slow),
         (Silent(), PREFORK),
         (Full(), THREADS),
-        (Replica(), PREFORK),
-        (Cut(), SQLITE),
+        pytest.param(Replica(), PREFORK, marks=pytest.mark.slow),
+        pytest.param(Cut(), SQLITE, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -122,6 +122,7 @@ def test_connections_that_stay_silent_for_ever_are_given_up(
         assert stack.journal.starts(job)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_who_is_told_to_end_while_the_database_is_silent_ends_in_time(
     new_stack: NewStack, kind: Kind, postgres_server: PostgresServer

@@ -129,7 +129,7 @@ def test_a_job_that_waits_for_its_retry_holds_no_slot(new_stack: NewStack, kind:
     assert overlap(stack.journal.lines()) == 1
 
 
-@own(EMBEDDED, PREFORK)
+@own(PREFORK)
 def test_a_job_that_waits_for_its_retry_survives_its_worker(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start()
     job = stack.jobs.submit("retrying", name=stack.name(), countdown=3)

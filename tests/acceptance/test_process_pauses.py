@@ -55,6 +55,7 @@ def test_a_job_in_a_thread_that_holds_the_interpreters_lock_may_be_taken_for_dea
     assert stack.jobs.record(job) == record
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_an_api_process_that_was_stopped_judges_nobody_before_a_whole_timeout(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **SHORT).start()

@@ -34,7 +34,7 @@ def canceled(record: dict[str, Any]) -> bool:
     return record["status"] == "canceled" and "shut down" in record["error"]
 
 
-@own(PREFORK, THREADS)
+@pytest.mark.parametrize("kind", [PREFORK, pytest.param(THREADS, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -92,6 +92,7 @@ def test_signals_that_come_together_are_one_and_running_jobs_end_by_themselves(n
     worker.wait(20)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_cold_shutdown_ends_code_that_ignores_sigterm(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, **LONG_T).start()
@@ -157,6 +158,7 @@ def takes_jobs(stack: Stack) -> bool:
         return False
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_second_signal_ends_up_and_its_processes_at_once(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, JOBS_SHUTDOWN_TIMEOUT_SECONDS="60", **LONG_T)
@@ -210,6 +212,7 @@ def test_the_processes_of_up_end_in_good_order_when_it_is_killed(new_stack: NewS
     assert canceled(stack.jobs.record(job))
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_api_processes_end_when_what_started_them_is_killed(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind)

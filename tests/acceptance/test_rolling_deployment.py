@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import LiteralString
 
 import psycopg
+import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import Jobs
@@ -103,6 +104,7 @@ def test_workers_that_are_replaced_under_load_lose_nothing(new_stack: NewStack, 
         some_more(running)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_migration_that_adds_is_applied_under_load(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start()
