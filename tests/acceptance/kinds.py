@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from tests.support.stack import KINDS, PREFORK, SQLITE, THREADS, Kind
@@ -15,6 +17,7 @@ def shared(*kinds: Kind) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("stack", params, indirect=True, ids=str)
 
 
-def own(*kinds: Kind) -> pytest.MarkDecorator:
-    """Kinds for `new_stack`."""
-    return pytest.mark.parametrize("kind", kinds or KINDS, ids=str)
+def own(*kinds: Kind, slow: Collection[Kind] = ()) -> pytest.MarkDecorator:
+    """Kinds for `new_stack`; those of `slow` only where the tests run at full length."""
+    more = [pytest.param(kind, marks=pytest.mark.slow) for kind in slow]
+    return pytest.mark.parametrize("kind", [*(kinds or KINDS), *more], ids=str)

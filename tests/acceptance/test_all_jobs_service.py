@@ -33,6 +33,7 @@ CHANGES = 20_000
 MOST_GROWTH_BYTES = 35 << 20  # a process that kept all these events in memory grew by twice that
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
@@ -136,7 +137,7 @@ def lines(connection: socket.socket) -> Iterator[str]:
             file.readline()
 
 
-@own(EMBEDDED, PREFORK)
+@own(PREFORK, slow=(EMBEDDED,))
 def test_sigterm_ends_open_streams_at_once_and_with_whole_frames(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()
     with ExitStack() as opened:

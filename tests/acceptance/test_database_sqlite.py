@@ -148,6 +148,7 @@ def many_jobs(new_stack: NewStack, kind: Kind, clients: int, each: int) -> None:
         assert RAW.search(process.log) is None, process.log_tail()
 
 
+@pytest.mark.slow
 @own(SQLITE)
 def test_two_workers_on_one_file_run_many_short_jobs_once_each(new_stack: NewStack, kind: Kind) -> None:
     many_jobs(new_stack, kind, clients=4, each=15)

@@ -131,6 +131,7 @@ def test_a_broker_that_forgot_everything_loses_no_job(queued: Stack) -> None:
     assert sorted(line.job for line in queued.journal.starts()) == sorted(jobs)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_message_lost_beside_a_busy_worker_is_published_again(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}").start()
@@ -188,6 +189,7 @@ def test_what_is_submitted_while_the_broker_is_down_runs_when_it_is_back(
     assert [len(stack.journal.starts(job)) for job in [*jobs, canceled]] == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_job_that_runs_while_the_broker_is_away_ends_as_it_should(
     new_stack: NewStack, kind: Kind, own_redis: Callable[..., RedisServer]

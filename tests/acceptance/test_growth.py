@@ -64,7 +64,7 @@ def stack_of_two_slots(new_stack: NewStack, kind: Kind, **env: Any) -> Stack:
 # --- the case, step by step
 
 
-@own(EMBEDDED, PREFORK, THREADS)
+@own(PREFORK, slow=(EMBEDDED, THREADS))
 def test_lowering_the_limit_of_busy_slots_ends_nothing_and_holds_afterwards(new_stack: NewStack, kind: Kind) -> None:
     stack = stack_of_two_slots(new_stack, kind)
     stack.jobs.change_queue(max_concurrency=2)
@@ -83,7 +83,7 @@ def test_lowering_the_limit_of_busy_slots_ends_nothing_and_holds_afterwards(new_
     run_three(stack, 1)
 
 
-@own(EMBEDDED, PREFORK, THREADS)
+@own(PREFORK, slow=(EMBEDDED, THREADS))
 def test_any_limit_of_an_idle_pool_leaves_one_that_runs_jobs(new_stack: NewStack, kind: Kind) -> None:
     stack = stack_of_two_slots(new_stack, kind)
     stack.jobs.change_queue(max_concurrency=2)
@@ -102,7 +102,7 @@ def test_any_limit_of_an_idle_pool_leaves_one_that_runs_jobs(new_stack: NewStack
     run_three(stack, None)
 
 
-@own(EMBEDDED, PREFORK, THREADS)
+@own(THREADS, slow=(EMBEDDED, PREFORK))
 def test_a_limit_of_ten_thousand_grows_the_pool_to_its_maximum_and_no_further(new_stack: NewStack, kind: Kind) -> None:
     stack = stack_of_two_slots(new_stack, kind)
     assert stack.jobs.change_queue(max_concurrency=10_000)["max_concurrency"] == 10_000

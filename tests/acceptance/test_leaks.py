@@ -149,7 +149,7 @@ def settles(stack: Stack, before: Footprint, within_seconds: float = BACK_WITHIN
         raise
 
 
-@own(EMBEDDED, PREFORK)
+@own(PREFORK, slow=(EMBEDDED,))
 @pytest.mark.timeout(240)
 def test_nothing_is_left_of_clients_that_were_cut_off(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=4).start()
@@ -186,7 +186,7 @@ def works(stack: Stack, jobs: Sequence[str], held: Sequence[str]) -> None:
         assert statuses(stream.rest())[-1] == "completed"
 
 
-@own(EMBEDDED, PREFORK)
+@own(EMBEDDED, slow=(PREFORK,))
 @pytest.mark.timeout(240)
 def test_nothing_is_left_of_requests_that_never_became_whole(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()

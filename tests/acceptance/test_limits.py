@@ -33,7 +33,7 @@ def running(stack: Stack, jobs: list[str]) -> int:
     return len(stack.journal.starts(*jobs)) - len(stack.journal.ends(*jobs))
 
 
-@own(PREFORK, THREADS, SQLITE)
+@own(PREFORK, slow=(THREADS, SQLITE))
 def test_a_limit_is_exact_over_processes_while_it_changes(new_stack: NewStack, kind: Kind) -> None:
     """No moment with more running than the highest limit that was in force; the limit goes up and down, and pauses."""
     highest = 3
@@ -144,7 +144,7 @@ def test_every_slot_takes_a_job_however_the_last_ones_ended(stack: Stack) -> Non
         stack.jobs.wait_idle()
 
 
-@own(EMBEDDED, PREFORK, THREADS)
+@own(PREFORK, slow=(EMBEDDED, THREADS))
 def test_a_limit_above_the_slots_grows_the_pool(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start()
     jobs, names = holding(stack, 4)
@@ -202,7 +202,7 @@ def test_lowering_takes_back_what_was_handed_to_the_broker(new_stack: NewStack, 
     assert [line.job for line in stack.journal.starts()] == jobs
 
 
-@own(EMBEDDED, PREFORK)
+@own(EMBEDDED, slow=(PREFORK,))
 def test_the_limit_at_start_gives_way_to_one_set_at_run_time_also_after_a_restart(
     new_stack: NewStack, kind: Kind
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_time_that_is_none_is_refused(stack: Stack, query: str) -> None:
     assert answer.json()["errors"][0]["loc"] == ["query", query.partition("=")[0]]
 
 
-@own(EMBEDDED, PREFORK, SQLITE)
+@own(EMBEDDED, slow=(PREFORK, SQLITE))
 def test_a_job_that_did_not_start_in_time_is_canceled_as_expired(kind: Kind, new_stack: NewStack) -> None:
     stack = new_stack(kind, JOBS_WORKER_TIMEOUT_SECONDS="5").start()
     stack.jobs.change_queue(paused=True)
@@ -84,7 +84,7 @@ def test_a_job_that_did_not_start_in_time_is_canceled_as_expired(kind: Kind, new
     assert not stack.journal.starts(job)
 
 
-@own(EMBEDDED, PREFORK)
+@own(PREFORK, slow=(EMBEDDED,))
 def test_expiry_does_not_wait_for_the_next_look_at_dead_workers(kind: Kind, new_stack: NewStack) -> None:
     stack = new_stack(kind, JOBS_WORKER_TIMEOUT_SECONDS="600").start()
     stack.jobs.change_queue(paused=True)

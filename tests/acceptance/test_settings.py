@@ -89,6 +89,7 @@ def test_an_idempotency_key_is_forgotten_after_its_time(new_stack: NewStack) -> 
     assert first in second
 
 
+@pytest.mark.slow
 def test_a_worker_whose_patience_ends_gives_up_to_record_an_end(
     new_stack: NewStack, own_postgres: Callable[[], PostgresServer]
 ) -> None:

@@ -77,7 +77,7 @@ def answers(stack: Stack) -> bool:
     return answer.status_code == 202
 
 
-@own(PREFORK, THREADS)
+@own(PREFORK, slow=(THREADS,))
 def test_a_worker_that_ends_in_good_order_is_alive_until_its_jobs_have_ended(new_stack: NewStack, kind: Kind) -> None:
     timeout = 3.0
     stack = new_stack(kind, slots=1, JOBS_WORKER_TIMEOUT_SECONDS=f"{timeout:g}").start()

@@ -105,7 +105,7 @@ def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: New
             assert statuses(stream.rest()) == ["completed"]
 
 
-@own(EMBEDDED, PREFORK)
+@own(EMBEDDED, slow=(PREFORK,))
 def test_sigterm_ends_open_streams_and_the_process_within_five_seconds(new_stack: NewStack, kind: Kind) -> None:
     """Read from the socket itself, so that half a frame would show."""
     stack = new_stack(kind, slots=1, JOBS_MAX_CONCURRENCY="1", JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()

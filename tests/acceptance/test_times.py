@@ -23,7 +23,7 @@ def set_zone(url: str, zone: str) -> None:
         connection.execute(sql.SQL("ALTER DATABASE {} SET timezone TO {}").format(name, sql.Literal(zone)))
 
 
-@own(EMBEDDED, PREFORK, SQLITE)
+@own(PREFORK, slow=(EMBEDDED, SQLITE))
 def test_times_are_utc_in_order_and_never_change(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, TZ="America/New_York")
     if kind.database == "postgresql":
