@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -14,8 +15,10 @@ import httpx
 
 from tests.chaos.story import TERMINAL, Story, Told, plan
 
+TICK_SECONDS = 0.2
 SILENCE_SECONDS = 25.0  # a comment is due every 15
-PAUSE_SECONDS = 0.25
+PAUSES_SECONDS = (0.2, 0.4, 0.8, 1.6)  # between tries; the last one again and again
+MOST_AT_ONCE = 120  # clients; more wait outside, or those of an outage would be a flood after it
 
 
 class Clients:
@@ -40,15 +43,18 @@ class Clients:
 
     async def blow(self, seconds: float, per_second: float) -> None:
         """Submit at this rate for so long."""
-        began = time.monotonic()
-        while (elapsed := time.monotonic() - began) < seconds:
-            due = int(elapsed * per_second)
-            while len(self.stories) < due:
+        began, due = time.monotonic(), 0.0
+        while time.monotonic() - began < seconds:
+            due += per_second * TICK_SECONDS
+            while due >= 1 and len(self._running) < MOST_AT_ONCE:
+                due -= 1
                 story = Story(plan(self._seed, len(self.stories)), time.time())
                 self.stories.append(story)
                 self._begin(self._live(story))
-            self._begin(self._look())
-            await asyncio.sleep(0.2)
+            due = min(due, 1.0)
+            if len(self._running) < MOST_AT_ONCE:
+                self._begin(self._look())
+            await asyncio.sleep(TICK_SECONDS)
 
     async def settle(self, seconds: float) -> None:
         """Let every client come to its end; who does not within `seconds` is cut off."""
@@ -66,7 +72,7 @@ class Clients:
         async def read(story: Story) -> None:
             async with gate:
                 answer = await self._call("GET", f"/api/v1/jobs/{story.id}")
-            if answer is not None and answer.status_code == 200:
+            if answer.status_code == 200:
                 story.final = answer.json()
                 story.see(answer.json(), time.time())
 
@@ -75,7 +81,6 @@ class Clients:
     async def records(self) -> list[dict[str, Any]]:
         """The whole list, for a service that has one."""
         answer = await self._call("GET", "/api/v1/jobs")
-        assert answer is not None, "the list was not answered"
         return answer.json()
 
     async def close(self) -> None:
@@ -86,9 +91,9 @@ class Clients:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response | None:
-        """One call, repeated at another process while it is not answered; None when nobody answers any more."""
-        while True:
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One call, repeated at another process while it is not answered."""
+        for attempt in itertools.count():
             url = self._dice.choice(self._urls)
             began = time.time()
             try:
@@ -106,7 +111,8 @@ class Clients:
                     self.faults["server errors"] += 1
                 elif "retry-after" not in answer.headers:
                     self.faults["503 without Retry-After"] += 1
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(PAUSES_SECONDS[min(attempt, len(PAUSES_SECONDS) - 1)])
+        raise AssertionError("unreachable")
 
     def _late(self, method: str, path: str, began: float) -> None:
         if not self._excused(began):
@@ -133,29 +139,29 @@ class Clients:
         body = {"mark": story.plan.key, "seconds": story.plan.seconds}
         path = f"/api/v1/tasks/storm.{story.plan.task}?tag={story.plan.key}"
         answer = await self._call("POST", path, json=body, headers=headers)
-        if answer is None or answer.status_code != 202:
+        if answer.status_code != 202:
             self.faults["submits refused"] += 1
             return
         story.ids.add(answer.json()["job_id"])
         if self._keys and self._dice.random() < 0.1:  # a client that did not hear the answer
             answer = await self._call("POST", path, json=body, headers=headers)
-            if answer is not None and answer.status_code == 202:
+            if answer.status_code == 202:
                 story.ids.add(answer.json()["job_id"])
 
     async def _cancel(self, story: Story) -> None:
         story.canceled_at = time.time()
         answer = await self._call("POST", f"/api/v1/jobs/{story.id}/$cancel")
-        if answer is not None and answer.status_code == 202:
+        if answer.status_code == 202:
             story.cancel_told = Told(time.time(), answer.json()["status"])
             story.see(answer.json(), time.time())
-        elif answer is not None and answer.status_code != 409:
+        elif answer.status_code != 409:
             self.faults[f"cancels answered {answer.status_code}"] += 1
 
     async def _delete(self, story: Story) -> None:
         story.canceled_at, story.delete_asked = time.time(), True
         answer = await self._call("DELETE", f"/api/v1/jobs/{story.id}")
         # 404: an earlier try was carried out and its answer lost
-        story.deleted = answer is not None and answer.status_code in (204, 404)
+        story.deleted = answer.status_code in (204, 404)
 
     async def _look(self) -> None:
         """Somebody looks at a job that was told before: a terminal state may never change."""
@@ -164,7 +170,7 @@ class Clients:
             return
         story = self._dice.choice(known)
         answer = await self._call("GET", f"/api/v1/jobs/{story.id}")
-        if answer is None or story.delete_asked:
+        if story.delete_asked:
             return
         if answer.status_code == 200:
             story.see(answer.json(), time.time())
@@ -174,7 +180,7 @@ class Clients:
     async def _follow(self, story: Story) -> None:
         """As EventSource does: opened again with the last id until a terminal event has come."""
         story.stream = "open"
-        while True:
+        for attempt in itertools.count():
             last = story.events[-1].event_id if story.events else None
             headers = {"Last-Event-ID": last} if last else {}
             url = f"{self._dice.choice(self._urls)}/api/v1/jobs/{story.id}/$stream"
@@ -191,7 +197,7 @@ class Clients:
                 story.silences += 1
             except httpx.TransportError:
                 pass
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(PAUSES_SECONDS[min(attempt, len(PAUSES_SECONDS) - 1)])
 
     async def _read(self, story: Story, answer: httpx.Response) -> bool:
         """True once the stream has ended after a terminal event."""

@@ -15,6 +15,7 @@ import psutil
 
 from tests.chaos.deployment import Deployment, Unit
 from tests.chaos.toll import Toll
+from tests.support.postgres import PostgresServer
 from tests.support.processes import alive, signal_all
 from tests.support.redis import RedisServer
 from tests.support.servers import Server
@@ -230,7 +231,13 @@ class Weather:
 
     def kill_database(self) -> bool:
         postgres = self._here.postgres
-        return postgres is not None and self._with_server(lambda: self._down(postgres.kill9, postgres.start))
+        return postgres is not None and self._with_server(
+            lambda: self._down(lambda: self._crash(postgres), postgres.start)
+        )
+
+    def _crash(self, postgres: PostgresServer) -> None:
+        postgres.pause()  # or its first process would start others while they are killed
+        postgres.kill9()
 
     def stop_database(self) -> bool:
         postgres = self._here.postgres

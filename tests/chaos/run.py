@@ -96,7 +96,10 @@ def _the_list(verdict: Verdict, clients: Clients, records: list[dict[str, object
     for job in listed.keys() - known:
         verdict.add(DOUBLE, f"nobody was told of {listed[job]}")
     for story in clients.stories:
-        record = listed.get(story.id or "")
+        if story.id is None:
+            clients.faults["submits without an answer"] += 1
+            continue
+        record = listed.get(story.id)
         if record is None and not story.deleted:
             verdict.add(LOST, f"{story.plan.key} ({story.id}) is not in the list")
         elif record is not None and story.final and record["status"] != story.final["status"]:

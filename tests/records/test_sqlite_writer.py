@@ -159,7 +159,7 @@ def test_a_busy_database_is_an_outage_that_a_patient_store_waits_out(sqlite_url:
 def test_a_writer_closes_after_its_last_call_and_may_be_used_again(store: Store, writer: SqliteWriter):
     futures = [writer.submit(add) for _ in range(300)]
     writer.close()
-    assert all(future.done() for future in futures)
+    wait_until(lambda: all(future.done() for future in futures), "what was submitted is written", 20)
     assert number_of_jobs(store) == 300
     wait_until(lambda: all(thread.name != "sqlite-writer" for thread in threading.enumerate()), "the thread has ended")
     store.write(add)
