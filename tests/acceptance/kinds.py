@@ -18,6 +18,7 @@ def shared(*kinds: Kind) -> pytest.MarkDecorator:
 
 
 def own(*kinds: Kind, slow: Collection[Kind] = ()) -> pytest.MarkDecorator:
-    """Kinds for `new_stack`; those of `slow` only where the tests run at full length."""
-    more = [pytest.param(kind, marks=pytest.mark.slow) for kind in slow]
-    return pytest.mark.parametrize("kind", [*(kinds or KINDS), *more], ids=str)
+    """Kinds for `new_stack`: each start costs seconds, so all but the first run where the tests run at full length."""
+    first, *others = kinds or KINDS
+    more = [pytest.param(kind, marks=pytest.mark.slow) for kind in (*others, *slow)]
+    return pytest.mark.parametrize("kind", [first, *more], ids=str)
