@@ -105,6 +105,18 @@ def _varying(send: Send) -> Send:
     return varying
 
 
+class _Noting:
+    """A `send` that knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
+
+
 class AnswerWhenCutOff:
     """Answers 503 to a request whose time ends with the server's: it cancels what is open when its patience is over."""
 
@@ -116,17 +128,11 @@ class AnswerWhenCutOff:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun = False
-
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
+        noting = _Noting(send)
         try:
             await self.app(scope, receive, noting)
         except asyncio.CancelledError:
-            if begun:
+            if noting.begun:
                 raise
             # answered, so the cancel ends here: the server would log it as a fault of ours and send a 500
             safe = scope["method"] in ("GET", "HEAD", "OPTIONS")
@@ -144,17 +150,11 @@ class Unforeseen:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, and answer what was not answered yet."""
-        begun = False
-
-        async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
+        noting = _Noting(send)
         try:
             await self.app(scope, receive, noting)
         except Exception as error:
-            if scope["type"] == "http" and not begun:
+            if scope["type"] == "http" and not noting.begun:
                 await (await internal_problem(Request(scope), error))(scope, receive, send)
             raise
 

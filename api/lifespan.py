@@ -23,11 +23,11 @@ from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
+from celery_jobs.tasks.lifeline import ONE_WISH_SECONDS
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
 Hook = Callable[[FastAPI], Awaitable[None]]
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_ONE_WISH_SECONDS: Final = 1.0  # a terminal and a supervisor that both signal do not mean "at once"
 
 
 @contextlib.asynccontextmanager
@@ -149,7 +149,7 @@ class _Wishes:
             again = self._first_at is not None
             if self._first_at is None:
                 self._first_at = time.monotonic()
-            elif time.monotonic() - self._first_at < _ONE_WISH_SECONDS:
+            elif time.monotonic() - self._first_at < ONE_WISH_SECONDS:
                 return  # the server would break off what it was just told to finish
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 self._hear(again)

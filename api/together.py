@@ -15,8 +15,8 @@ from typing import Final
 
 from celery_jobs.records.settings import Settings
 from celery_jobs.tasks import metrics
+from celery_jobs.tasks.lifeline import ONE_WISH_SECONDS, Lifeline
 from celery_jobs.tasks.lifeline import VARIABLE as LIFELINE_VARIABLE
-from celery_jobs.tasks.lifeline import Lifeline
 
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
@@ -35,10 +35,13 @@ def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
     timeout = _DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
     # what the worker counts is in the answer of the API, as it is where both are one process
     environment = os.environ | {"JOBS_SHUTDOWN_TIMEOUT_SECONDS": str(timeout), metrics.FOLDER: str(folder)}
-    asked: list[int] = []  # no Event: its lock may be held where the signal strikes
+    asked: list[float] = []  # when; no Event, since its lock may be held where the signal strikes
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        asked.append(time.monotonic())
+
+    def hurried() -> bool:
+        return len(asked) > 1 and asked[-1] - asked[0] >= ONE_WISH_SECONDS
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
@@ -53,7 +56,7 @@ def _run(settings: Settings, listener: socket.socket, folder: Path) -> int:
     alone = [child for child in children if not child.running and not asked]
     for child in alone:
         print(f"celery-jobs: {child.end}; the service stops", file=sys.stderr, flush=True)
-    _end(children, timeout + _AFTER_TIMEOUT_SECONDS, lambda: len(asked) > 1)
+    _end(children, timeout + _AFTER_TIMEOUT_SECONDS, hurried)
     return max((child.code for child in alone), default=0)
 
 

@@ -164,26 +164,18 @@ _HIDE = (
     .values(**HIDDEN)
     .returning(*_WHO, _c.celery_id)
 )
-
-
 _HIDDEN = select(*_WHO, _c.celery_id).where(_c.id == bindparam("job_id"), _c.deleted_at.is_not(None))
 
 
-def delete_job(connection: Connection, job_id: JobId) -> Deleted:
-    """Cancel and hide a job; its row stays until nothing can arrive for it any more. JobNotFound when there is none."""
+def delete_job(connection: Connection, job_id: JobId, *, again: bool = False) -> Deleted:
+    """Cancel and hide a job; its row stays until nothing can arrive for it any more. JobNotFound when there is none.
+
+    `again`: an earlier try may have done it and its answer was lost.
+    """
     moved = connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False}).first()
     row = connection.execute(_HIDE, {"job_id": job_id}).first()
-    return _deleted(connection, job_id, moved, row)
-
-
-def delete_job_again(connection: Connection, job_id: JobId) -> Deleted:
-    """The same, where an earlier try may have done it and its answer was lost."""
-    moved = connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False}).first()
-    row = connection.execute(_HIDE, {"job_id": job_id}).first()
-    return _deleted(connection, job_id, moved, row or connection.execute(_HIDDEN, {"job_id": job_id}).first())
-
-
-def _deleted(connection: Connection, job_id: JobId, moved: Any, row: Any) -> Deleted:
+    if row is None and again:
+        row = connection.execute(_HIDDEN, {"job_id": job_id}).first()
     if row is None:
         raise JobNotFound(job_id)
     connection.execute(delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))

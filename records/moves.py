@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Update, case, func, null, update
+from sqlalchemy import Column, ColumnElement, Connection, Update, case, false, func, null, update
 
 from celery_jobs.records.changes import change_mark
 from celery_jobs.records.clock import now
@@ -62,6 +62,11 @@ def move(routes: Mapping[JobStatus, JobStatus], *guards: ColumnElement[bool], **
             raise ValueError(f"no move leads from {source} to {target}")
     statement = update(jobs).where(status_in(*routes), *guards)
     return statement.values({**_by_source(routes), **touched(), **values})
+
+
+def change_nothing(connection: Connection, column: Column[Any]) -> None:
+    """An UPDATE that finds no row: unlike a read it fails where the column's table takes no writes."""
+    connection.execute(update(column.table).where(false()).values({column: column}))
 
 
 def touched() -> dict[str, Any]:

@@ -16,7 +16,6 @@ from sqlalchemy import (
     case,
     delete,
     exists,
-    false,
     func,
     literal,
     null,
@@ -28,7 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from celery_jobs.records.admission import limit_column
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
-from celery_jobs.records.moves import move
+from celery_jobs.records.moves import change_nothing, move
 from celery_jobs.records.queues import ensure
 from celery_jobs.records.states import EXECUTING, JobKind, JobStatus
 from celery_jobs.records.tables import jobs, queues, status_in, workers
@@ -55,8 +54,8 @@ class WorkerRow:
     tasks: Sequence[str]
 
 
-def register(connection: Connection, worker: WorkerRow, lease_seconds: float) -> None:
-    """Add or renew the whole row of a worker."""
+def register(connection: Connection, worker: WorkerRow, lease_seconds: float, *, stopping: bool = False) -> None:
+    """Add or renew the whole row of a worker; one that is `stopping` is alive, but nothing new is counted on it."""
     values = {
         "name": worker.name,
         "kind": str(JobKind.own),
@@ -68,7 +67,7 @@ def register(connection: Connection, worker: WorkerRow, lease_seconds: float) ->
         "tasks": clean_list(worker.tasks),
         "seen_at": now(),
         "lease_until": from_now(lease_seconds),
-        "stopping": False,
+        "stopping": stopping,
     }
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     statement = insert(workers).values(incarnation=worker.incarnation, started_at=now(), **values)
@@ -79,13 +78,20 @@ def register(connection: Connection, worker: WorkerRow, lease_seconds: float) ->
 _RENEW = (
     update(workers)
     .where(_w.incarnation == bindparam("me"))
-    .values(seen_at=now(), lease_until=from_now(bindparam("lease_seconds")), slots=bindparam("slots_now"))
+    .values(
+        seen_at=now(),
+        lease_until=from_now(bindparam("lease_seconds")),
+        slots=bindparam("slots_now"),
+        stopping=bindparam("is_stopping"),
+    )
 )
 
 
-def renew(connection: Connection, incarnation: str, lease_seconds: float, slots: int) -> bool:
-    """Extend the lease; False when this worker was taken for dead meanwhile."""
-    named = {"me": incarnation, "lease_seconds": lease_seconds, "slots_now": slots}
+def renew(
+    connection: Connection, incarnation: str, lease_seconds: float, slots: int, *, stopping: bool = False
+) -> bool:
+    """Extend the lease; False when this worker was taken for dead meanwhile. `stopping` as in `register`."""
+    named = {"me": incarnation, "lease_seconds": lease_seconds, "slots_now": slots, "is_stopping": stopping}
     return connection.execute(_RENEW, named).rowcount == 1
 
 
@@ -118,11 +124,6 @@ def _share(number: int, workers: int) -> int:
     return -(-number // workers)  # rounded up
 
 
-def stopping(connection: Connection, incarnation: str) -> None:
-    """A warm shutdown has begun: alive, but nothing new is counted on it."""
-    connection.execute(update(workers).where(_w.incarnation == incarnation).values(stopping=True))
-
-
 def leave(connection: Connection, incarnation: str) -> None:
     """The worker ends and holds nothing any more; a row with unfinished runs stays for the sweeper."""
     holds = exists(select(_c.seq).where(_c.worker_incarnation == incarnation, _EXECUTING))
@@ -136,15 +137,12 @@ def live(connection: Connection) -> int:
     return connection.execute(select(func.count()).select_from(workers).where(_w.lease_until > now())).scalar_one()
 
 
-_WRITE_NOTHING = update(workers).where(false()).values(seen_at=_w.seen_at)
-
-
 def lapsed(connection: Connection) -> list[str]:
     """The incarnations whose lease has ended; fails where nobody could have renewed one.
 
     Not a read: a database that is locked, or that only takes no writes, still answers those.
     """
-    connection.execute(_WRITE_NOTHING)
+    change_nothing(connection, _w.seen_at)
     return [row.incarnation for row in connection.execute(select(_w.incarnation).where(_w.lease_until <= now()))]
 
 

@@ -23,13 +23,13 @@ from celery_jobs.tasks import metrics
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.children import Children, is_gone
 from celery_jobs.tasks.control import LOOK_SIGNAL
+from celery_jobs.tasks.lifeline import ONE_WISH_SECONDS
 from celery_jobs.tasks.process import Process
 
 UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up in
 _WRITE_SECONDS = 2.0
 _ALL_SECONDS = 8.0
 # a supervisor that signals a whole group, or a terminal and the parent, mean one wish
-_ONE_WISH_SECONDS = 1.0
 _log = logging.getLogger("celery_jobs.cutoff")
 
 
@@ -109,7 +109,7 @@ class ColdShutdown:
                 signal.signal(number, self._again)
 
     def _again(self, number: int, frame: FrameType | None) -> None:
-        if time.monotonic() - self._heard_at >= _ONE_WISH_SECONDS:
+        if time.monotonic() - self._heard_at >= ONE_WISH_SECONDS:
             self._cold(number, frame)
 
     def _cold(self, number: int, _frame: FrameType | None) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, false, text, update
+from sqlalchemy import Connection, text
 
 from celery_jobs.records import workers
+from celery_jobs.records.moves import change_nothing
 from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.tables import jobs
 from celery_jobs.tasks.celery import app
@@ -61,7 +62,7 @@ class Health:
             return Check(False, f"not reachable: {type(error).__name__}"), Check(False, "unknown: no database")
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                await self._store.write_one(_change_nothing)
+                await self._store.write_one(change_nothing, jobs.c.version)
         except Exception as error:  # locked, full, or a standby: no job can be taken, and no worker can report
             why = f"takes no writes: {type(error).__name__}"
             return Check(False, why), Check(live > 0, f"{live} alive when they could last report")
@@ -75,10 +76,6 @@ class Health:
         check = await self._broker.look()
         trouble = self._trouble()
         return Check(False, f"{trouble}; {_JOBS_WAIT}") if check.ok and trouble is not None else check
-
-
-def _change_nothing(connection: Connection) -> None:
-    connection.execute(update(jobs).where(false()).values(version=jobs.c.version))
 
 
 def _look(connection: Connection) -> int:

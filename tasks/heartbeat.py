@@ -65,13 +65,13 @@ class Heartbeat:
             _log.debug("the row is left to the sweeper: %s", error)
 
     def _beat(self) -> None:
-        slots = self._slots()
+        row = replace(self.row, slots=self._slots())
         if not self._registered:
-            self._store.write(workers.register, replace(self.row, slots=slots), self._lease_seconds)
+            self._store.write(workers.register, row, self._lease_seconds, stopping=self._stopping)
             self._registered = True
-        elif not self._store.write(workers.renew, self.row.incarnation, self._lease_seconds, slots):
+        elif not self._store.write(
+            workers.renew, row.incarnation, self._lease_seconds, row.slots, stopping=self._stopping
+        ):
             _log.warning("this worker was taken for dead; it stops the runs that are no longer its own")
             self._buried()
-            self._store.write(workers.register, replace(self.row, slots=slots), self._lease_seconds)
-        if self._stopping:  # said with every beat, since to register is to take jobs
-            self._store.write(workers.stopping, self.row.incarnation)
+            self._store.write(workers.register, row, self._lease_seconds, stopping=self._stopping)

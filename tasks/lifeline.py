@@ -1,4 +1,4 @@
-"""How a started program learns that its starter has ended, however it ended: a pipe that only the starter writes to.
+"""How a program learns that it shall end: by signals, or as its starter has ended, by a pipe that only that writes to.
 
 The children of a prefork pool need none: Celery has the kernel end them with their parent.
 """
@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 
+ONE_WISH_SECONDS = 1.0  # signals that come together, as from a terminal and a supervisor, do not mean "at once"
 VARIABLE = "CELERY_JOBS_LIFELINE"  # names the pipe to the program
 
 

@@ -204,7 +204,7 @@ class CeleryScheduler:
         tries = count()
 
         def delete(connection: Connection) -> Deleted:
-            return (cancel.delete_job_again if next(tries) else cancel.delete_job)(connection, job_id)
+            return cancel.delete_job(connection, job_id, again=next(tries) > 0)
 
         deleted = await self._async.write(delete)
         self._running.hints.changed(job_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,9 @@ from celery_jobs.records.states import TERMINAL, CancelMode, CancelOutcome, JobS
 from tests.records import making
 from tests.records.faces import Face
 from tests.records.making import claim, finish, in_state, made, record, row, started
+
+# every way to reach a job by its id
+_CALLS: tuple[Callable[..., object], ...] = (cancel.cancel, cancel.delete_job, reads.record, reads.result)
 
 
 def test_a_pending_job_is_canceled_at_once_and_never_starts(store: Face):
@@ -109,7 +113,7 @@ def test_what_was_published_to_a_foreign_worker_is_canceling(store: Face):
 
 
 def test_an_unknown_job_is_not_found(store: Face):
-    for call in (cancel.cancel, cancel.delete_job, reads.record, reads.result):
+    for call in _CALLS:
         with pytest.raises(JobNotFound):
             store.write(call, new_job_id())
 
@@ -123,7 +127,7 @@ def test_a_deleted_job_is_gone_for_every_reader(store: Face, status: JobStatus):
         executing,
         None if status is JobStatus.pending else job.runner.worker,
     )
-    for call in (cancel.cancel, cancel.delete_job, reads.record, reads.result):
+    for call in _CALLS:
         with pytest.raises(JobNotFound):
             store.write(call, job.id)
     assert row(store, job.id).status in ({JobStatus.canceling} if executing else TERMINAL)

@@ -61,7 +61,7 @@ def test_a_renewal_extends_the_lease_and_a_worker_taken_for_dead_is_told(store: 
 def test_a_stopping_worker_is_alive_but_offers_no_slots(store: Face):
     runner = new_worker(store, slots=5)
     assert _live_slots(store) == 5
-    store.write(workers.stopping, runner.incarnation)
+    store.write(workers.renew, runner.incarnation, 60.0, 4, stopping=True)
     assert _live_slots(store) == 0
     assert store.read(workers.live) == 1
 
@@ -231,5 +231,5 @@ def test_the_dead_and_those_that_stop_have_no_share(store: Face):
     _set_limit(store, 6, "jobs")
     assert store.read(workers.missing_slots, me.incarnation) == 0
     lapse(store, dead)
-    store.write(workers.stopping, leaving.incarnation)
+    store.write(workers.renew, leaving.incarnation, 60.0, 4, stopping=True)
     assert store.read(workers.missing_slots, me.incarnation) == 4
