@@ -34,7 +34,7 @@ _MOST_PAGES_KEPT: Final = 8
 _PAGES_AT_ONCE: Final = 2  # streams that catch up take turns, so that they leave the database to others
 
 
-_Wanted = tuple[Mark, tuple[int, int] | None, int]
+_Wanted = tuple[Mark, tuple[int, int] | None, Mark]
 
 
 class ChangeSource(Protocol):
@@ -147,16 +147,22 @@ class AllJobs:
         """The batch at this place; None while it is still to come."""
         return self._log[place - self._first] if place < self._end else None
 
+    @property
+    def resting(self) -> bool:
+        """False within a look, also one that failed: then the log holds more than the watermark says."""
+        return self.done == self.begun
+
     def dropped(self, place: int) -> bool:
         """True when the log begins after this place."""
         return place < self._first
 
-    async def page(self, mark: Mark, after: tuple[int, int] | None, until: int) -> Sequence[Changed]:
+    async def page(self, mark: Mark, after: tuple[int, int] | None, newest: Mark) -> Sequence[Changed]:
         """At most `page_rows` changes for a stream that catches up. DatabaseUnavailable, ShuttingDown.
 
-        Streams that joined at one look and come from the same place share the read: `until` is that look's.
+        Streams that come from the same place share the read when they joined at one look, whose mark is `newest`: what
+        was open to it comes to them through the log.
         """
-        wanted = mark, after, until
+        wanted = mark, after, newest
         reading = self._pages.get(wanted)
         if reading is None:
             if len(self._pages) >= _MOST_PAGES_KEPT:
@@ -165,11 +171,11 @@ class AllJobs:
             reading.add_done_callback(lambda done: self._drop_if_failed(wanted, done))
         return await asyncio.shield(reading)  # one client that leaves must not end the read of the others
 
-    async def _read_page(self, mark: Mark, after: tuple[int, int] | None, until: int) -> Sequence[Changed]:
+    async def _read_page(self, mark: Mark, after: tuple[int, int] | None, newest: Mark) -> Sequence[Changed]:
         async with self._turns:
             if self._hub.closing.is_set():
                 raise ShuttingDown
-            return (await self._source.everything_since(mark, after, until, self.page_rows)).rows
+            return (await self._source.everything_since(mark, after, newest.high, self.page_rows)).rows
 
     def _drop_if_failed(self, wanted: _Wanted, done: asyncio.Task[Sequence[Changed]]) -> None:
         if done.cancelled() or done.exception() is not None:
@@ -243,11 +249,11 @@ class AllJobs:
         if self.watermark.level:
             self._positions.limit(_MOST_POSITIONS)
         if told:
-            self._append(told, self.watermark)
+            self._append(told, self.watermark, levels=self.begun if after is None else 0)
 
-    def _append(self, told: Sequence[Told], watermark: Watermark) -> None:
-        ids = () if watermark.level else (each.changed.row.id for each in told)
-        batch = Batch(told, watermark, [(job_id, self._positions[job_id]) for job_id in ids])
+    def _append(self, told: Sequence[Told], watermark: Watermark, *, levels: int = 0) -> None:
+        ids = () if levels else (each.changed.row.id for each in told)
+        batch = Batch(told, watermark, [(job_id, self._positions[job_id]) for job_id in ids], levels)
         self._log.append(batch)
         self._held += batch.size
         needed = min((follower.place for follower in self._followers), default=self._end)

@@ -56,11 +56,15 @@ def _event(row: StreamRow, step: Step, written: Written) -> tuple[JobStatus | No
 
 @dataclass(slots=True)
 class Batch:
-    """What one read brought, and where it leaves a stream; `places` is for one that falls behind here."""
+    """What one read brought, and where it leaves a stream; `places` is for one that falls behind here.
+
+    `levels` is the number of the look that ends with it, if all is told that this look could see; otherwise 0.
+    """
 
     told: Sequence[Told]
     watermark: Watermark
     places: Sequence[tuple[JobId, Place]] = ()
+    levels: int = 0
     size: int = field(init=False)
     _found: dict[JobFilter, list[bytes]] = field(init=False, default_factory=dict[JobFilter, list[bytes]])
 

@@ -27,7 +27,6 @@ from celery_jobs.records.record import JobFilter
 
 _MOST_POSITIONS: Final = 10_000
 _OUTAGE_PAUSE_SECONDS: Final = 1.0
-_MOST_PAGES: Final = 50
 _LEVEL_SECONDS: Final = 0.05
 
 
@@ -55,7 +54,8 @@ class Follower:
         self._catching_up: _CatchUp | None = None
         self._mine: Positions | None = None
         # what it has read since the reader was level with the database: where its own positions begin if it falls back
-        self._passed: deque[Sequence[tuple[JobId, Place]]] = deque(maxlen=_MOST_PAGES)
+        most_pages = _MOST_POSITIONS // all_jobs.page_rows
+        self._passed: deque[Sequence[tuple[JobId, Place]]] = deque(maxlen=most_pages)
         self._level_after = 0
         self._spoke = 0.0
         self._news, self._closed = asyncio.Event(), asyncio.Event()
@@ -114,12 +114,16 @@ class Follower:
             self._told = batch.watermark
             self._remember(batch)
             return chunks(batch.fitting(self._chosen), self._told)
-        self._told = Watermark(batch.watermark.mark, self._told.told)
         own = [self._own(self._mine, each.changed, self._told.told) for each in batch.told]
+        if batch.levels and batch.levels >= self._level_after:
+            self._mine = None
+            self._told = batch.watermark
+        else:
+            self._told = Watermark(batch.watermark.mark, self._told.told)
         return chunks([frame for frames in own for frame in frames], self._told)
 
     def _remember(self, batch: Batch) -> None:
-        if batch.watermark.level:
+        if batch.levels:
             self._passed.clear()
         else:
             self._passed.append(batch.places)
@@ -147,7 +151,7 @@ class Follower:
                 self.place = at.joined.place
             newest = at.joined.watermark.mark
             async with asyncio.timeout_at(self._spoke + SILENCE_SECONDS):
-                rows = await self._all.page(at.since.mark, at.after, newest.high)
+                rows = await self._all.page(at.since.mark, at.after, newest)
         except TimeoutError:
             return ()  # many catch up at once: a sign of life, then the same page
         except (DatabaseUnavailable, ShuttingDown):
@@ -172,16 +176,20 @@ class Follower:
         return chunks(frames, self._told)
 
     def _be_level(self) -> None:
-        """Everything in the log is told: the reader's watermark is this stream's too."""
-        if self._mine is not None and self._all.done >= self._level_after:
+        """Everything in the log is told: while the reader rests, its watermark is this stream's too."""
+        if not self._all.resting:
+            return
+        level = self._all.watermark.level
+        if self._mine is not None:
+            # what changes again and again may have been ahead of every page: only who is level has told all of it
+            if not level or self._all.done < self._level_after:
+                self._all.hurry()
+                return
             self._mine = None
             self._spoke = 0.0  # says so at once: whoever resumes from an id of the catch-up hears some of it again
-        elif self._mine is not None:
-            self._all.hurry()
-        if self._mine is None:
-            self._told = self._all.watermark
-            if self._told.level:
-                self._passed.clear()
+        self._told = self._all.watermark
+        if level:
+            self._passed.clear()
 
     # --- silence
 
