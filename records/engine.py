@@ -1,4 +1,4 @@
-"""Engines from one DATABASE_URL: a synchronous and (on PostgreSQL) an asynchronous one; pools, pragmas, timeouts."""
+"""Engines from one DATABASE_URL, and how SQLite's connections are set up (PostgreSQL's: postgresql.py)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psycopg
-from psycopg.pq import TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.forking import fork_guard
 
-# a database that does not answer is told from a slow one by these (seconds)
-CONNECT_TIMEOUT_SECONDS = 3
 LOCK_TIMEOUT_SECONDS = 30
-# longer than any statement waits for a lock: a thread must not hang on a connection whose other end says nothing more
-SILENCE_SECONDS = 40.0
 
 _KNOWN = "postgresql://user:password@host:5432/name or sqlite:///path/to/file.db"
 
@@ -48,74 +41,13 @@ def database_url(text: str) -> URL:
 def sync_engine(url: URL, pool_size: int = 5, *, alone: bool = False, unhurried: bool = False) -> Engine:
     """An engine for threads; opens no connection before its first use. `alone`: each statement commits by itself.
 
-    A statement that is not answered within SILENCE_SECONDS loses its connection, unless the engine is `unhurried`.
+    A statement that PostgreSQL leaves without an answer loses its connection in the end, unless it is `unhurried`.
     """
     if url.get_backend_name() == "sqlite":
         return _sqlite_engine(url)
-    more = _alone() if alone else {}
-    engine = create_engine(
-        url, pool_size=pool_size, max_overflow=10, pool_timeout=10, connect_args=connection_arguments(), **more
-    )
-    event.listen(engine, "connect", _configure_session)
-    if not unhurried:
-        event.listen(engine, "do_connect", _connect_bounded)
-    return engine
+    from celery_jobs.records import postgresql  # its driver is a tenth of a start, which SQLite does without
 
-
-class _BoundedConnection(psycopg.Connection[Any]):
-    """Gives up where the server, or what stands before it, keeps the connection open and says nothing."""
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """The outcome of `gen`, within bounds; the connection is closed where there is none."""
-        try:
-            return super().wait(gen, interval, SILENCE_SECONDS if timeout is None else timeout)
-        except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()
-            raise
-
-
-def _connect_bounded(_dialect: Any, _record: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    return _BoundedConnection.connect(*args, **options)
-
-
-def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncEngine:
-    """PostgreSQL only: an engine for the event loop. `alone`: each statement commits by itself."""
-    more = _alone() if alone else {}
-    engine = create_async_engine(
-        url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=connection_arguments(), **more
-    )
-    event.listen(engine.sync_engine, "connect", _configure_session)
-    return engine
-
-
-def _configure_session(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    # every statement here is small; compiling one took 250 ms where the planner had no statistics yet
-    cursor.execute("SET jit = off")
-    # a client that was paused, or whose host vanished, must not hold a queue's row for longer
-    cursor.execute("SET idle_in_transaction_session_timeout = '10s'")
-    cursor.execute("SET lock_timeout = '30s'")
-    cursor.close()
-    connection.commit()
-
-
-def _alone() -> dict[str, Any]:
-    # connections of their own: to switch one to autocommit and back costs as much as a small statement
-    return {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-
-
-def connection_arguments() -> dict[str, Any]:
-    """What every connection to PostgreSQL is made with: how long it waits, and when it counts as broken."""
-    # keepalives: a connection whose other end vanished (power, network) must not hold its thread for hours
-    return {
-        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 20_000,  # milliseconds; keepalives do not count while data is on its way
-        "application_name": "celery-jobs",
-    }
+    return postgresql.sync_engine(url, pool_size, alone=alone, unhurried=unhurried)
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -14,15 +14,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Row
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from celery_jobs.records.engine import async_engine, database_url, sync_engine
+from celery_jobs.records.engine import database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage, was_refused
 from celery_jobs.records.sqlite_writer import SqliteWriter
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,6 +132,8 @@ class AsyncStore:
         self._engine: AsyncEngine | None = None
         self._alone_engine: AsyncEngine | None = None
         if store.writer is None:
+            from celery_jobs.records.postgresql import async_engine
+
             self._engine = async_engine(store.engine.url)
             self._alone_engine = async_engine(store.engine.url, alone=True)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None

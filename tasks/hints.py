@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from celery_jobs.records.engine import connection_arguments, database_url
+from celery_jobs.records.engine import database_url
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.outage import backoff_seconds
 from celery_jobs.records.settings import Settings
@@ -192,6 +192,8 @@ class _RedisWire:
 class _PostgresWire:
     def __init__(self, url: str) -> None:
         import psycopg
+
+        from celery_jobs.records.postgresql import connection_arguments
 
         address = database_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._connection = psycopg.connect(address, autocommit=True, **connection_arguments())

@@ -69,7 +69,8 @@ def test_two_api_processes_understand_each_others_ids(new_stack: NewStack, kind:
             assert events_of(stream, job) == ["completed"]
 
 
-@pytest.mark.parametrize("kind", [EMBEDDED, pytest.param(PREFORK, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@own(EMBEDDED, PREFORK)
 def test_a_client_that_does_not_read_loses_nothing_and_costs_no_memory(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
     process = psutil.Process(stack.process.pid)

@@ -94,7 +94,7 @@ def says(process: Process) -> list[str]:
         (Crashed(), SQLITE),
         pytest.param(Restarted(), THREADS, marks=pytest.mark.slow),
         (Silent(), PREFORK),
-        (Full(), THREADS),
+        pytest.param(Full(), THREADS, marks=pytest.mark.slow),
         pytest.param(Replica(), PREFORK, marks=pytest.mark.slow),
         pytest.param(Cut(), SQLITE, marks=pytest.mark.slow),
     ],
@@ -197,6 +197,7 @@ def test_processes_start_and_end_without_a_broker(new_stack: NewStack) -> None:
         assert time.monotonic() - began < 5.0
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_without_a_broker_is_noticed(new_stack: NewStack) -> None:
     """Sweeping needs the database alone, and a silent broker holds up nobody who waits or watches."""
     timeout = 4.0

@@ -103,7 +103,7 @@ def test_one_outage_after_the_other_loses_nothing_and_nobody_is_taken_for_dead(
     name = stack.name()
     job = stack.jobs.submit("hold", name=name)
     stack.journal.wait_start(job)
-    for fault in ("paused", "crashed", "read_only"):
+    for fault in ("paused", "crashed"):
         survive(stack, server, fault, 1.5 * T)
     everybody_is_frozen(stack, 2 * T)
     stays(lambda: stack.jobs.status(job) == "running", "running", T)

@@ -83,6 +83,7 @@ def test_lowering_the_limit_of_busy_slots_ends_nothing_and_holds_afterwards(new_
     run_three(stack, 1)
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED, THREADS))
 def test_any_limit_of_an_idle_pool_leaves_one_that_runs_jobs(new_stack: NewStack, kind: Kind) -> None:
     stack = stack_of_two_slots(new_stack, kind)
@@ -113,6 +114,7 @@ def test_a_limit_of_ten_thousand_grows_the_pool_to_its_maximum_and_no_further(ne
         assert kind is not PREFORK or processes(worker) == MOST
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_the_maximum_of_processes_is_four_a_core(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()
@@ -179,6 +181,7 @@ def test_a_pool_that_has_grown_stays_as_it_is_however_often_the_limit_is_set(new
     at_once(stack, 3)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_what_one_worker_has_no_room_for_the_other_takes_over(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_WORKER_TIMEOUT_SECONDS="2").start(worker=False)
@@ -189,6 +192,7 @@ def test_what_one_worker_has_no_room_for_the_other_takes_over(new_stack: NewStac
     assert [processes(worker) for worker in stack.workers] == [1, 5]
 
 
+@pytest.mark.slow
 @own(THREADS)
 def test_a_worker_that_follows_one_that_was_killed_grows_to_its_place(new_stack: NewStack, kind: Kind) -> None:
     """When it starts, the lease of the dead one still counts."""

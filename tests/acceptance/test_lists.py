@@ -124,6 +124,7 @@ def test_the_list_is_what_its_schema_says(stack: Stack) -> None:
     assert "error_traceback" not in listed[0]
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED,))
 def test_the_whole_list_is_complete_in_constant_memory_and_holds_up_nobody(kind: Kind, new_stack: NewStack) -> None:
     stack = new_stack(kind).start()

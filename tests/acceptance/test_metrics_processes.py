@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import Jobs
@@ -138,6 +139,7 @@ def test_a_worker_serves_the_counts_of_all_its_children_also_of_those_that_ended
     assert len(list(folder_of(worker).glob("histogram_*.db"))) <= 3  # a file a slot, and not one a process
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_cancel_that_ends_with_its_process_is_counted_by_who_ends_it(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_WORKER_TIMEOUT_SECONDS="3").start(worker=False)
@@ -174,6 +176,7 @@ def test_a_worker_without_a_port_imports_nothing_for_metrics(new_stack: NewStack
     assert stack.jobs.result(job)["result"] == []
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_port_that_is_taken_stops_the_start_and_each_worker_has_its_own(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start(worker=False)

@@ -12,6 +12,7 @@ from threading import Lock
 
 import httpx
 import psycopg
+import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.broker import open_broker
@@ -111,6 +112,7 @@ def test_a_child_that_dies_between_claim_and_first_line_is_a_lost_run(new_stack:
     assert stack.journal.starts(jobs[plain]) == []
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_job_that_waits_for_its_retry_holds_no_slot(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_MAX_CONCURRENCY="1").start()

@@ -21,6 +21,7 @@ SHORT = {"JOBS_WORKER_TIMEOUT_SECONDS": f"{T:g}"}
 NOTICED_SECONDS = T * 1.1 + 8.0
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_jobs_that_never_let_go_of_the_processor_lose_no_worker(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, **SHORT).start()

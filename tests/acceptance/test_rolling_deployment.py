@@ -119,6 +119,7 @@ def test_a_migration_that_adds_is_applied_under_load(new_stack: NewStack, kind: 
         assert "up to date" in stack.service.run("migrate").stdout
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_task_that_only_new_workers_know_runs_there(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_WORKER_TIMEOUT_SECONDS=f"{T:g}")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.acceptance.kinds import own, shared
 from tests.support.jobs import PREFIX, good
@@ -138,6 +139,7 @@ def test_a_service_that_stops_lets_its_waiters_go_with_an_answer(kind: Kind, new
     stack.process.wait(timeout=15)
 
 
+@pytest.mark.slow
 def test_a_submit_that_waits_while_the_database_goes_is_still_accepted(
     new_stack: NewStack, own_postgres: Callable[[], Any]
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.acceptance.kinds import own
 from tests.support.jobs import statuses
@@ -194,6 +195,7 @@ def test_a_stopped_workers_survivor_runs_elsewhere_and_ends_once(new_stack: NewS
     assert stack.jobs.record(job) == record
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_the_slot_of_a_deleted_job_is_free_when_its_worker_died(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_MAX_CONCURRENCY="1", **SHORT).start()

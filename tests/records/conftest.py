@@ -12,6 +12,7 @@ import pytest
 from celery_jobs.records.migrate import upgrade
 from celery_jobs.records.settings import Settings
 from tests.records.faces import AsyncFace, Face
+from tests.support.postgres import PostgresServer
 
 
 def migrate(url: str) -> None:
@@ -28,19 +29,16 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest) -> str:
     """A database of the test's own with all tables, of each kind."""
-    if request.param == "sqlite":
-        file = tmp_path / "jobs.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), file)
-        return f"sqlite:///{file}"
-    return request.getfixturevalue("postgres_server").new_database(migrate)
+    return request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture
-def postgres_url(request: pytest.FixtureRequest) -> str:
+def postgresql_url(postgres_server: PostgresServer) -> Iterator[str]:
     """A migrated PostgreSQL database, for what only it has."""
-    return request.getfixturevalue("postgres_server").new_database(migrate)
+    with postgres_server.lent_database(migrate) as url:
+        yield url
 
 
 @pytest.fixture

@@ -151,9 +151,9 @@ def test_what_changes_while_pages_are_read_is_left_to_the_next_look_where_asked(
 
 
 @pytest.fixture
-def postgres(postgres_url: str) -> Iterator[tuple[Face, Face]]:
+def postgres(postgresql_url: str) -> Iterator[tuple[Face, Face]]:
     """Two processes on a database that lets several write at a time."""
-    faces = Face(postgres_url), Face(postgres_url)
+    faces = Face(postgresql_url), Face(postgresql_url)
     yield faces
     for face in faces:
         face.close()

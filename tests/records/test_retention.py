@@ -189,8 +189,8 @@ def all_of(face: Face) -> list[JobId]:
     return found
 
 
-def test_a_row_that_somebody_else_is_at_is_left_to_them(postgres_url: str):
-    here, there = Face(postgres_url), Face(postgres_url)
+def test_a_row_that_somebody_else_is_at_is_left_to_them(postgresql_url: str):
+    here, there = Face(postgresql_url), Face(postgresql_url)
     held, free = ended(here, 3 * DAY), ended(here, 2 * DAY)
     with there.store.engine.begin() as connection:
         cancel.delete_job(connection, held.id)

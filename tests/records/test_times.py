@@ -17,6 +17,7 @@ from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import workers
+from tests.records.conftest import migrate
 from tests.records.faces import Face
 from tests.records.making import in_state, record, set_columns, submit
 
@@ -33,20 +34,23 @@ FOREIGN = """
 """
 
 
-def in_berlin(url: str) -> None:
+@pytest.fixture
+def url_in_berlin(request: pytest.FixtureRequest, url: str) -> str:
     """PostgreSQL's own sessions live in another zone, too."""
+    if url.startswith("sqlite"):
+        return url
+    url = request.getfixturevalue("postgres_server").new_database(migrate)  # it stays changed
     face = Face(url)
-    if not face.sqlite:
-        name = make_url(url).database
-        statement = text(f"ALTER DATABASE {name} SET timezone = 'Europe/Berlin'")
-        face.write(lambda connection: connection.execute(statement))
+    statement = text(f"ALTER DATABASE {make_url(url).database} SET timezone = 'Europe/Berlin'")
+    face.write(lambda connection: connection.execute(statement))
     face.close()
+    return url
 
 
 def test_every_time_is_utc_with_an_offset_whatever_the_zones_of_process_and_session(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url_in_berlin: str, monkeypatch: pytest.MonkeyPatch
 ):
-    in_berlin(url)
+    url = url_in_berlin
     monkeypatch.setenv("TZ", "America/New_York")
     program = [sys.executable, "-c", textwrap.dedent(FOREIGN), url]
     ran = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
@@ -74,8 +78,6 @@ def test_the_times_of_a_job_are_in_order(store: Face):
 
 @pytest.fixture(scope="module")
 def sqlite_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Face]:
-    from tests.records.conftest import migrate
-
     url = f"sqlite:///{tmp_path_factory.mktemp('clock')}/jobs.db"
     migrate(url)
     face = Face(url)

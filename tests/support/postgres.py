@@ -33,6 +33,9 @@ OPTIONS = {
 }
 
 
+KEPT_TABLES = ("celery_jobs_version", "change_counter")  # what a migration fills
+
+
 def postgres_folder() -> Path:
     """The folder with initdb and postgres; skips the test where there is none."""
     for folder in os.get_exec_path():
@@ -75,6 +78,7 @@ class PostgresServer(Server):
         self._programs = self._reachable(programs)
         self._numbers = itertools.count(1)
         self._templates: dict[object, str] = {}
+        self._returned: dict[object, list[str]] = {}
         if self._account is not None:
             self.folder.chmod(0o755)
             self.data.mkdir(mode=0o700)
@@ -135,6 +139,25 @@ class PostgresServer(Server):
         """The URL of a fresh database: empty, or a copy of one that `prepare(url)` filled, once for all callers."""
         template = "template1" if prepare is None else self._template(prepare)
         return self._create(f"test_{next(self._numbers)}", template)
+
+    @contextmanager
+    def lent_database(self, prepare: Callable[[str], object]) -> Generator[str]:
+        """As `new_database(prepare)`, and emptied for the next who asks: to make one takes a tenth of a second."""
+        returned = self._returned.setdefault(prepare, [])
+        url = returned.pop() if returned else self.new_database(prepare)
+        yield url
+        if self._emptied(url):
+            returned.append(url)
+
+    def _emptied(self, url: str) -> bool:
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> ALL(%s)"
+        try:
+            with psycopg.connect(url, connect_timeout=5, options="-c lock_timeout=1000") as connection:
+                names = [sql.Identifier(name) for (name,) in connection.execute(tables, [list(KEPT_TABLES)])]
+                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.SQL(", ").join(names)))
+        except psycopg.Error:
+            return False  # somebody is still in it
+        return True
 
     def _template(self, prepare: Callable[[str], object]) -> str:
         if prepare not in self._templates:

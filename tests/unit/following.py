@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ SHORT_LOG_BYTES = 40_000
 
 
 class AllRecords(Records):
-    """The record table as the reader of all jobs reads it."""
+    """The record table as the reader of all jobs reads it; a page may be held, by what bounds it."""
+
+    before_page: Callable[[tuple[int, int] | None, int | None], Awaitable[None]] | None = None
 
     async def everything_seen(self) -> Mark:
         return await self._read(changes.everything_seen)
@@ -37,6 +39,8 @@ class AllRecords(Records):
     async def everything_since(self, mark: Mark, after: tuple[int, int] | None, until: int | None, most: int) -> Look:
         if self.before_look is not None:
             await self.before_look()
+        if self.before_page is not None:
+            await self.before_page(after, until)
         return await self._read(changes.everything_since, mark, after, until, most)
 
 
