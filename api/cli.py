@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from enum import StrEnum
@@ -162,6 +163,9 @@ def _settings(host: str | None, port: int | None, insecure: bool, **options: obj
     """The settings with the options over them; in the environment, so that child processes agree."""
     from celery_jobs.records.settings import load_settings
 
+    level = os.environ.get("LOG_LEVEL") or "INFO"
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise SettingsError(f"LOG_LEVEL={level} is no level of logging; write DEBUG, INFO, WARNING, ERROR or CRITICAL")
     named = {"JOBS_HOST": host, "JOBS_PORT": port, "JOBS_INSECURE": insecure or None, **options}
     os.environ.update({name: str(value) for name, value in named.items() if value is not None})
     return load_settings()

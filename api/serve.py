@@ -66,7 +66,7 @@ def run(settings: Settings, listener: socket.socket, workers: int = 1) -> int:
     _exit_quietly_on_sigterm()
     stop_with_parent()
     # what Celery's worker and the tasks say; uvicorn has handlers of its own
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "WARNING").upper(), format=_LOG_FORMAT)
+    logging.basicConfig(level=(os.environ.get("LOG_LEVEL") or "WARNING").upper(), format=_LOG_FORMAT)
     if workers > 1:
         return _run_several(listener, workers)
     return _run_here(settings, listener)

@@ -11,9 +11,10 @@ from tests.support.stack import KINDS, PREFORK, SQLITE, THREADS, Kind
 WITH_BROKER = (PREFORK, THREADS, SQLITE)
 
 
-def shared(*kinds: Kind) -> pytest.MarkDecorator:
+def shared(*kinds: Kind, slow: Collection[Kind] = ()) -> pytest.MarkDecorator:
     """The deployments that many tests share; those of a kind run one after the other."""
     params = [pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in kinds]
+    params += [pytest.param(kind, marks=(pytest.mark.xdist_group(kind.name), pytest.mark.slow)) for kind in slow]
     return pytest.mark.parametrize("stack", params, indirect=True, ids=str)
 
 

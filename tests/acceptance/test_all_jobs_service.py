@@ -138,6 +138,7 @@ def lines(connection: socket.socket) -> Iterator[str]:
             file.readline()
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED,))
 def test_sigterm_ends_open_streams_at_once_and_with_whole_frames(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()
@@ -173,6 +174,7 @@ def read_to_end_of(connection: socket.socket, words: bytes) -> bytes:
     return received
 
 
+@pytest.mark.slow
 @own(EMBEDDED)
 def test_a_client_that_does_not_read_does_not_hold_up_the_end(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()

@@ -27,7 +27,7 @@ def at(record: dict[str, Any], field: str) -> float:
     return datetime.fromisoformat(record[field]).timestamp()
 
 
-@pytest.mark.parametrize(("kind", "copies"), [(THREADS, 1), (SQLITE, 0)], ids=str)
+@pytest.mark.parametrize(("kind", "copies"), [(THREADS, 1), pytest.param(SQLITE, 0, marks=pytest.mark.slow)], ids=str)
 def test_a_job_canceled_while_no_worker_is_up_never_runs(new_stack: NewStack, kind: Kind, copies: int) -> None:
     stack = new_stack(kind, slots=1).start(worker=False)
     job = stack.jobs.submit("note")

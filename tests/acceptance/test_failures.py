@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.acceptance.kinds import shared
 from tests.support.error_tasks import ERRORS
 from tests.support.jobs import statuses
-from tests.support.stack import EMBEDDED, KINDS, PREFORK, Stack
+from tests.support.stack import EMBEDDED, KINDS, PREFORK, SQLITE, THREADS, Stack
 from tests.support.strict import events, everywhere
 
 LINES = {
@@ -61,7 +61,7 @@ def check(record: dict[str, Any], name: str) -> None:
     assert record["artifact_id"] is None
 
 
-@shared(*KINDS)
+@shared(EMBEDDED, PREFORK, slow=(THREADS, SQLITE))
 @pytest.mark.parametrize("task", ["failing.fail", "failing.fail_async"])
 def test_any_exception_ends_its_job_at_once_and_nothing_else(stack: Stack, task: str) -> None:
     alive = {child.pid for worker in stack.workers for child in worker.children()}

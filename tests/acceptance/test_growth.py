@@ -103,6 +103,7 @@ def test_any_limit_of_an_idle_pool_leaves_one_that_runs_jobs(new_stack: NewStack
     run_three(stack, None)
 
 
+@pytest.mark.slow
 @own(THREADS, slow=(EMBEDDED, PREFORK))
 def test_a_limit_of_ten_thousand_grows_the_pool_to_its_maximum_and_no_further(new_stack: NewStack, kind: Kind) -> None:
     stack = stack_of_two_slots(new_stack, kind)
@@ -166,6 +167,7 @@ def test_a_worker_that_starts_after_the_limit_was_raised_grows_too(new_stack: Ne
     at_once(stack, 4)
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_pool_that_has_grown_stays_as_it_is_however_often_the_limit_is_set(new_stack: NewStack, kind: Kind) -> None:
     """Its heartbeat tells of the slots that it has, and not of those that it started with."""

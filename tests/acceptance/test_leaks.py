@@ -149,6 +149,7 @@ def settles(stack: Stack, before: Footprint, within_seconds: float = BACK_WITHIN
         raise
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED,))
 @pytest.mark.timeout(240)
 def test_nothing_is_left_of_clients_that_were_cut_off(new_stack: NewStack, kind: Kind) -> None:

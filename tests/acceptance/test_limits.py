@@ -33,6 +33,7 @@ def running(stack: Stack, jobs: list[str]) -> int:
     return len(stack.journal.starts(*jobs)) - len(stack.journal.ends(*jobs))
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(THREADS, SQLITE))
 def test_a_limit_is_exact_over_processes_while_it_changes(new_stack: NewStack, kind: Kind) -> None:
     """No moment with more running than the highest limit that was in force; the limit goes up and down, and pauses."""

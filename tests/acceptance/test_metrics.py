@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.acceptance.kinds import own
 from tests.support.jobs import TERMINAL, Jobs, good
 from tests.support.metrics import CANCELED, RAN, SUBMITTED, WAITED, Scrape, busy, run, scrape_of
@@ -158,6 +160,7 @@ def test_without_keys_a_foreign_page_gets_nothing(new_stack: NewStack, kind: Kin
 # --- what is down
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_without_the_database_a_scrape_tells_what_the_process_knows(
     new_stack: NewStack, kind: Kind, own_postgres: Callable[[], PostgresServer]

@@ -77,6 +77,7 @@ def test_several_api_processes_answer_for_all_of_them(new_stack: NewStack, kind:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_an_api_process_that_dies_leaves_its_counts_and_takes_its_streams(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2)
@@ -96,6 +97,7 @@ def test_an_api_process_that_dies_leaves_its_counts_and_takes_its_streams(new_st
     assert scrape_of(stack).sum(SUBMITTED) == submitted
 
 
+@pytest.mark.slow
 @own(SQLITE)
 def test_up_with_a_broker_answers_for_its_worker_too(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2)
@@ -157,6 +159,7 @@ def test_a_cancel_that_ends_with_its_process_is_counted_by_who_ends_it(new_stack
     assert scrape_of(stack).sum("job_cancel_seconds_sum", mode="wait") > 1  # the worker had to be found dead first
 
 
+@pytest.mark.slow
 @own(THREADS)
 def test_a_worker_with_threads_serves_its_counts_too(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2).start(worker=False)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.acceptance.kinds import own
 from tests.acceptance.test_all_jobs_stream import follow
@@ -86,6 +87,7 @@ def test_streams_and_waits_end_however_short_the_time_is(new_stack: NewStack, ki
     wait_until(lambda: stack.jobs.list() == [], "nothing is listed")
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_message_of_a_job_that_is_gone_runs_nothing(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1, JOBS_RETENTION_SECONDS="1").start()

@@ -84,6 +84,7 @@ def test_a_job_that_did_not_start_in_time_is_canceled_as_expired(kind: Kind, new
     assert not stack.journal.starts(job)
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED,))
 def test_expiry_does_not_wait_for_the_next_look_at_dead_workers(kind: Kind, new_stack: NewStack) -> None:
     stack = new_stack(kind, JOBS_WORKER_TIMEOUT_SECONDS="600").start()

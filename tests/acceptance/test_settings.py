@@ -123,6 +123,7 @@ def test_the_data_folder_of_migrate_is_that_of_the_service(new_service: NewServi
     assert (service.folder / "there" / "jobs.db").exists()
 
 
+@pytest.mark.slow
 def test_a_worker_serves_its_metrics_at_the_address_given(new_stack: NewStack) -> None:
     stack = new_stack(SQLITE).start(worker=False)
     worker = stack.worker(JOBS_METRICS_PORT="0", JOBS_METRICS_HOST="127.0.0.2")

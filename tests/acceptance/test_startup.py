@@ -90,6 +90,7 @@ def test_a_port_in_use_is_named(new_service: NewService, taken_port: int) -> Non
     refused(new_service(), "up", "--port", str(taken_port), says=(str(taken_port), "in use"))
 
 
+@pytest.mark.slow
 def test_a_data_folder_that_cannot_be_made_is_named(new_service: NewService) -> None:
     service = new_service()
     (service.folder / "file").write_text("not a folder")
@@ -97,6 +98,7 @@ def test_a_data_folder_that_cannot_be_made_is_named(new_service: NewService) -> 
     up(service, says=("JOBS_DATA_DIR",), JOBS_DATA_DIR="/proc/nosuch")
 
 
+@pytest.mark.slow
 def test_a_data_folder_in_use_is_named_with_who_holds_it(new_service: NewService) -> None:
     service = new_service(JOBS_SHUTDOWN_TIMEOUT_SECONDS="1")
     first = service.up()

@@ -82,6 +82,7 @@ def test_two_api_processes_give_the_same_events(new_stack: NewStack, kind: Kind)
         assert ids(stream.rest()) == ["1-2-0", "1-4-0"]
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from tests.acceptance.kinds import own
@@ -23,6 +24,7 @@ def set_zone(url: str, zone: str) -> None:
         connection.execute(sql.SQL("ALTER DATABASE {} SET timezone TO {}").format(name, sql.Literal(zone)))
 
 
+@pytest.mark.slow
 @own(PREFORK, slow=(EMBEDDED, SQLITE))
 def test_times_are_utc_in_order_and_never_change(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, TZ="America/New_York")

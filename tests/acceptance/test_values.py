@@ -103,7 +103,7 @@ def test_every_value_is_either_kept_or_refused() -> None:
     assert KEPT.keys() | REFUSED.keys() | {"nested_200"} == VALUES.keys()
 
 
-@shared(*KINDS)
+@shared(EMBEDDED, PREFORK, slow=(THREADS, SQLITE))
 def test_any_result_is_strict_json_or_a_failure_with_a_reason(stack: Stack) -> None:
     alive = {child.pid for worker in stack.workers for child in worker.children()}
     submitted = {name: stack.jobs.submit("values.give", what=name) for name in VALUES}
@@ -206,6 +206,7 @@ def test_one_value_of_each_kind_comes_back_as_it_was_sent(stack: Stack) -> None:
     assert same(result(stack, echoed(stack, value)), value)
 
 
+@pytest.mark.slow
 @own(EMBEDDED, PREFORK, THREADS)
 def test_a_result_backend_changes_nothing_for_jobs_sent_past_the_service(
     new_stack: NewStack, kind: Kind, request: pytest.FixtureRequest

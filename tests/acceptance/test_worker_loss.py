@@ -117,6 +117,7 @@ def test_a_canceling_job_whose_worker_dies_is_canceled(new_stack: NewStack, kind
     assert stack.jobs.record(job)["finished_at"] is not None
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_a_canceling_job_whose_child_dies_is_canceled(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()

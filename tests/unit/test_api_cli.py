@@ -23,6 +23,7 @@ KEYS = json.dumps({"secret-of-alice": {"identity": "alice"}})
         ("up", {"JOBS_PRT": "1"}, "JOBS_PORT"),
         ("up", {"JOBS_PORT": "eighty"}, "JOBS_PORT"),
         ("up", {"JOBS_MAX_CONCURRENCY": "0"}, "JOBS_MAX_CONCURRENCY"),
+        ("worker", {"LOG_LEVEL": "LOUD", "CELERY_BROKER_URL": NOWHERE}, "LOG_LEVEL"),
         ("up", {"DATABASE_URL": "mysql://host/name"}, "mysql"),
         ("migrate", {"DATABASE_URL": "mysql://host/name"}, "postgresql://"),
         ("api", {"CELERY_BROKER_URL": NOWHERE}, "celery-jobs migrate"),
