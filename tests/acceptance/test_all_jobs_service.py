@@ -49,6 +49,7 @@ def test_two_hundred_open_streams_cost_the_database_no_connection(new_stack: New
         wait_until(lambda: stack.database_connections() <= idle + 2, "the streams hold no connections")
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_two_api_processes_understand_each_others_ids(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind).start()

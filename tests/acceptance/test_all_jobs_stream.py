@@ -47,7 +47,7 @@ def until_told(stream: Stream, job: str, status: str) -> Event:
     return stream.until(accept, f"{job} is told to be {status}")
 
 
-@shared(EMBEDDED, PREFORK, SQLITE)
+@shared(EMBEDDED, PREFORK, slow=(SQLITE,))
 def test_it_begins_with_the_next_change_and_shows_a_job_as_the_list_does(stack: Stack) -> None:
     old = stack.jobs.submit("note")
     stack.jobs.wait(old, "completed")
@@ -68,7 +68,7 @@ def test_it_begins_with_the_next_change_and_shows_a_job_as_the_list_does(stack: 
     assert (running["attempt"], running["finished_at"], running["error"]) == (1, None, None)
 
 
-@shared(EMBEDDED, PREFORK, SQLITE)
+@shared(EMBEDDED, slow=(PREFORK, SQLITE))
 def test_two_hundred_jobs_are_each_told_as_pending_running_and_completed_once(stack: Stack) -> None:
     with follow(stack.jobs) as stream:
         jobs = [stack.jobs.submit("noop") for _ in range(200)]
@@ -76,7 +76,7 @@ def test_two_hundred_jobs_are_each_told_as_pending_running_and_completed_once(st
         assert {job: events_of(stream, job) for job in jobs} == dict.fromkeys(jobs, WHOLE)
 
 
-@shared(EMBEDDED, PREFORK, SQLITE)
+@shared(EMBEDDED, PREFORK, slow=(SQLITE,))
 def test_every_change_is_pushed_when_it_happens(stack: Stack) -> None:
     """With a poll interval of a minute only a push explains a change that comes within a second."""
     held = stack.name()
@@ -90,7 +90,7 @@ def test_every_change_is_pushed_when_it_happens(stack: Stack) -> None:
         assert time.time() - stack.journal.wait_end(job).at < PUSHED_SECONDS
 
 
-@shared(EMBEDDED, PREFORK, SQLITE)
+@shared(EMBEDDED, PREFORK, slow=(SQLITE,))
 def test_cancelling_and_deleting_are_told(stack: Stack) -> None:
     held = stack.name()
     with follow(stack.jobs) as stream:
@@ -197,7 +197,7 @@ def test_what_it_does_not_know_is_refused_before_it_opens(stack: Stack, query: s
     assert answer.json()["errors"]
 
 
-@shared(EMBEDDED, PREFORK, SQLITE)
+@shared(EMBEDDED, PREFORK, slow=(SQLITE,))
 def test_a_client_that_was_away_gets_every_status_that_it_missed_in_order(stack: Stack) -> None:
     held = stack.name()
     with follow(stack.jobs) as stream:

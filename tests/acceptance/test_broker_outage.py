@@ -91,7 +91,7 @@ def says(process: Process) -> list[str]:
     ("outage", "kind"),
     [
         pytest.param(Crashed(), PREFORK, marks=pytest.mark.slow),
-        (Crashed(), SQLITE),
+        pytest.param(Crashed(), SQLITE, marks=pytest.mark.slow),
         pytest.param(Restarted(), THREADS, marks=pytest.mark.slow),
         (Silent(), PREFORK),
         pytest.param(Full(), THREADS, marks=pytest.mark.slow),

@@ -228,6 +228,7 @@ def test_force_on_a_coroutine_is_like_a_plain_cancel(stack: Stack) -> None:
     assert stack.journal.wait_end(job).how == "CancelledError"
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_force_ends_the_process_that_runs_a_plain_function(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2, JOBS_CANCEL_GRACE_SECONDS="1").start()

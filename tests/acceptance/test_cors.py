@@ -17,6 +17,7 @@ from tests.support.processes import Processes
 from tests.support.service import HttpProcess, Service
 from tests.support.sse import Event, open_stream
 from tests.support.stack import EMBEDDED, PREFORK, Stack, migrate
+from tests.support.waiting import wait_until
 
 PAGE = "https://page.example"
 OTHER = "http://localhost:5173"
@@ -221,6 +222,7 @@ def test_an_outage_is_told_to_an_allowed_page(
     stack = new_stack(PREFORK, **env).start(worker=False)
     server.stop()
     with page_of(stack, PAGE) as client:
+        wait_until(lambda: client.get("/health").status_code == 503, "its last look is of after the stop")
         for path in ("/api/v1/jobs", f"/api/v1/jobs/{UNKNOWN}/$stream", "/health"):
             answer = client.get(path)
             assert (answer.status_code, may_read(answer)) == (503, True)

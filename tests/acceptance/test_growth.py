@@ -149,6 +149,7 @@ def test_a_limit_at_start_above_the_maximum_starts_no_larger_pool(new_stack: New
 # --- several workers
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_two_workers_share_the_growth(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=1).start()

@@ -58,6 +58,7 @@ def spread(stack: Stack, folder: Path, kind: str, act: Callable[[httpx.Client], 
     return acted
 
 
+@pytest.mark.slow
 @own(PREFORK)
 def test_several_api_processes_answer_for_all_of_them(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, slots=2)

@@ -66,7 +66,7 @@ open_schema = described({})
 keyed_schema = described(KEYS)
 
 
-@pytest.fixture(scope="module", params=[EMBEDDED, PREFORK], ids=str)
+@pytest.fixture(scope="module", params=[EMBEDDED, pytest.param(PREFORK, marks=pytest.mark.slow)], ids=str)
 def service(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
     """What the tests submit is canceled at its end."""
     return start_stack(request.param, JOBS_SHUTDOWN_TIMEOUT_SECONDS="0")

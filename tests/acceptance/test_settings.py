@@ -107,6 +107,7 @@ def test_a_worker_whose_patience_ends_gives_up_to_record_an_end(
     assert (ended["status"], str(ended["error"]).partition(":")[0]) == ("failed", "WorkerLost")
 
 
+@pytest.mark.slow
 def test_queues_are_what_a_worker_serves(new_stack: NewStack) -> None:
     stack = new_stack(SQLITE).start(worker=False)
     job = stack.jobs.submit("note")

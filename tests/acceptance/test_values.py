@@ -103,7 +103,7 @@ def test_every_value_is_either_kept_or_refused() -> None:
     assert KEPT.keys() | REFUSED.keys() | {"nested_200"} == VALUES.keys()
 
 
-@shared(EMBEDDED, PREFORK, slow=(THREADS, SQLITE))
+@shared(EMBEDDED, slow=(PREFORK, THREADS, SQLITE))
 def test_any_result_is_strict_json_or_a_failure_with_a_reason(stack: Stack) -> None:
     alive = {child.pid for worker in stack.workers for child in worker.children()}
     submitted = {name: stack.jobs.submit("values.give", what=name) for name in VALUES}

@@ -14,6 +14,18 @@ from celery_jobs.records.settings import Settings
 from tests.records.faces import AsyncFace, Face
 from tests.support.postgres import PostgresServer
 
+# each statement on both databases and from both faces, crosswise; at full length all four
+FULL_LENGTH = ({"new_face": Face, "url": "postgresql"}, {"new_face": AsyncFace, "url": "sqlite"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what runs at full length only."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and any(each.items() <= call.params.items() for each in FULL_LENGTH):
+            item.add_marker(pytest.mark.slow)
+
 
 def migrate(url: str) -> None:
     """The schema of this code."""
