@@ -32,6 +32,8 @@ class JobsConsumer(Consumer):
     """Celery's consumer with our patience; named by the setting `worker_consumer`."""
 
     app: Any
+    # as after a first start: there Celery ends a worker that has lost a child before, which its pool just replaces
+    restart_count = 0
     _away_since: float | None = None
     _lost_at = 0.0
 
@@ -64,7 +66,10 @@ class JobsConsumer(Consumer):
         warnings.filterwarnings(
             "ignore", message=r"\s*In Celery 5\.1 we introduced", category=PendingDeprecationWarning
         )
-        super().on_connection_error_after_connected(exc)
+        try:
+            super().on_connection_error_after_connected(exc)
+        except Exception as error:  # what closing a broken connection raises must not end the worker
+            _log.warning("the broken connection to the broker could not be closed: %r", error)
         self._away_since = self._away_since or time.monotonic()
         if time.monotonic() - self._lost_at < _QUIET_SECONDS:
             self._rest()

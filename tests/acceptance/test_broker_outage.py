@@ -16,7 +16,7 @@ import pytest
 from tests.support.broker import open_broker
 from tests.support.broker_faults import Crashed, Cut, Full, Outage, Replica, Restarted, Silent
 from tests.support.jobs import Jobs, statuses
-from tests.support.processes import Process
+from tests.support.processes import Process, alive
 from tests.support.redis import RedisServer
 from tests.support.stack import PREFORK, SQLITE, THREADS, Kind, Stack
 from tests.support.waiting import wait_until
@@ -195,6 +195,22 @@ def test_processes_start_and_end_without_a_broker(new_stack: NewStack) -> None:
         stack.process.terminate()
         assert stack.process.wait(10) == 0
         assert time.monotonic() - began < 5.0
+
+
+def test_a_child_that_is_killed_before_the_first_connection_ends_no_worker(new_stack: NewStack) -> None:
+    with RedisServer().serving() as redis:
+        stack = new_stack(PREFORK, CELERY_BROKER_URL=redis.url()).start(worker=False)
+        redis.kill9()
+        worker = stack.worker(ready=False)
+        worker.wait_for_log("the broker is not reachable")
+        child = worker.children()[-1]
+        child.kill()
+        wait_until(lambda: not alive(child), "the child is gone")
+        redis.start()
+        jobs = [stack.jobs.submit("note") for _ in range(4)]
+        for job in jobs:
+            stack.jobs.wait(job, "completed", timeout=RUNS_AGAIN_SECONDS)
+        assert worker.running
 
 
 @pytest.mark.slow
