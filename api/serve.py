@@ -106,6 +106,9 @@ class _Server(uvicorn.Server):
     """Says where it serves, in a form that can be clicked."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if _told_to_end:
+            self.should_exit = True
+            return
         await super().startup(sockets)
         if self.started and sockets:
             address = url_of(sockets[0])
@@ -156,8 +159,13 @@ def _exit_quietly_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, _exit)
 
 
+_told_to_end = False
+
+
 def _exit(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(0)
+    global _told_to_end
+    _told_to_end = True
+    sys.exit(0)  # Python drops it where the signal meets the end of an object: then the start is not finished
 
 
 def _demand_keys(settings: Settings, address: str) -> None:

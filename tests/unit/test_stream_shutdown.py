@@ -63,3 +63,26 @@ def test_a_second_service_resumes_the_stream_where_it_ended(new_service: Callabl
     assert [event.status for event in rest] == ["canceled"]
     with open_stream(again.client, f"/api/v1/jobs/{job_id}/$stream", last_event_id=rest[-1].id) as stream:
         assert stream.response.status_code == 204
+
+
+# the signal meets the end of an object, where Python prints SystemExit and goes on
+TOLD_TO_END_AS_IT_STARTS = """
+import os, signal, sys
+from celery_jobs.api import app, cli
+
+class AtItsEnd:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def create_app(settings):
+    AtItsEnd()
+    return made(settings)
+
+made, app.create_app = app.create_app, create_app
+sys.argv = ["celery-jobs", "up", "--port", "0"]
+cli.main()
+"""
+
+
+def test_a_sigterm_that_python_drops_still_ends_the_start(new_service: Callable[..., Service]):
+    assert "Serving" not in new_service().python(TOLD_TO_END_AS_IT_STARTS, timeout=30)
