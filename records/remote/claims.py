@@ -16,7 +16,7 @@ from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import tasks
 from celery_jobs.records.remote.tasks import RemoteTask
-from celery_jobs.records.remote.workers import IS_REMOTE, Who, refuse, release, renew, renewal, renewed
+from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, Who, refuse, release, renew, renewal, renewed
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
 
@@ -116,14 +116,20 @@ def served(connection: Connection, who: Who) -> set[str]:
     query = (
         select(_link.registration)
         .join(workers, workers.c.incarnation == _link.worker_incarnation)
-        .where(workers.c.name == who.worker, workers.c.kind == "remote")
+        .where(workers.c.name == who.worker, workers.c.kind == REMOTE)
     )
     return set(connection.execute(query).scalars())
 
 
-def vacant(connection: Connection, registrations: Sequence[str]) -> set[str]:
-    """Those of these jobs that have a task to claim."""
-    query = select(_c.registration).where(_c.registration.in_(list(registrations)), *_CLAIMABLE).distinct()
+def with_work(connection: Connection, worker_ids: Sequence[str]) -> set[str]:
+    """Those of these workers that could claim something now."""
+    work = select(_c.seq).where(_c.registration == _link.registration, *_CLAIMABLE).exists()
+    query = (
+        select(workers.c.name)
+        .join(remote_job_workers, _link.worker_incarnation == workers.c.incarnation)
+        .where(workers.c.kind == REMOTE, workers.c.name.in_(sorted(worker_ids)), work)
+        .distinct()
+    )
     return set(connection.execute(query).scalars())
 
 

@@ -1,4 +1,4 @@
-"""Names of rooms and jobs: `<room>:<category>:<name>`, and `@global` for the jobs of all rooms (contract, section 8)."""
+"""Names of rooms and jobs: `<room>:<category>:<name>`; `@global` is for all rooms (contract, section 8)."""
 
 from __future__ import annotations
 

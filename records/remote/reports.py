@@ -59,7 +59,11 @@ _MOVES: Final = {
     TaskStatus.failed: (_S.running, _S.failed),
 }
 # nobody holds what has ended, and only a claimed task is anybody's to begin
-_ENDS: Final[dict[str, Any]] = {"error": bindparam("new_error"), "result": bindparam("new_result"), "worker_incarnation": null()}
+_ENDS: Final[dict[str, Any]] = {
+    "error": bindparam("new_error"),
+    "result": bindparam("new_result"),
+    "worker_incarnation": null(),
+}
 _CLAIMED: Final = (_c.dispatched_at.is_not(None), _c.worker_incarnation.is_not(None))
 
 

@@ -51,7 +51,7 @@ class JobLibSettings(BaseSettings):
         gt=0,
         le=_WEEK,
         allow_inf_nan=False,
-        description="A claimed task that is not reported running for so long goes back. Without it: the worker timeout.",
+        description="A claimed task that is not reported running goes back after this. Without it: the worker timeout.",
     )
 
     @field_validator("allowed_categories", mode="before")

@@ -40,6 +40,7 @@ class RemoteTask:
     worker_id: str | None
     created_by_id: str | None
     result_json: str | None
+    registration: str | None  # None where Celery's workers run it
     queue_position: int | None = None
 
     @classmethod
@@ -59,6 +60,7 @@ class RemoteTask:
             worker_id=row.worker,
             created_by_id=row.submitted_by,
             result_json=row.result,
+            registration=row.registration,
             queue_position=queue_position,
         )
 

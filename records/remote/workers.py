@@ -12,6 +12,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Float,
     Update,
@@ -37,6 +38,7 @@ from celery_jobs.records.workers import close_lost
 
 _c = jobs.c
 _w = workers.c
+_r = remote_jobs.c
 _link = remote_job_workers.c
 _S = JobStatus
 REMOTE = str(JobKind.remote)
@@ -122,7 +124,10 @@ def refuse(connection: Connection, who: Who) -> None:
 
 def renew_many(connection: Connection, worker_ids: Sequence[str], lease_seconds: float) -> None:
     """A sign of life of all who wait for a task."""
-    statement = update(workers).where(_w.kind == REMOTE, _w.name.in_(sorted(worker_ids)))
+    chosen = select(_w.incarnation).where(_w.kind == REMOTE, _w.name.in_(sorted(worker_ids)))
+    # in one order, since another process may do the same
+    rows = list(connection.execute(chosen.order_by(_w.incarnation).with_for_update()).scalars())
+    statement = update(workers).where(_w.incarnation.in_(rows))
     connection.execute(statement.values(seen_at=now(), lease_until=from_now(lease_seconds)))
 
 
@@ -242,42 +247,50 @@ def release(connection: Connection, *which: Any) -> list[Any]:
     return list(connection.execute(statement).all())
 
 
+def held_after_end() -> tuple[ColumnElement[bool], ...]:
+    """Tasks that have ended and are still somebody's to be told of."""
+    return (IS_REMOTE, _c.worker_incarnation.is_not(None), _c.finished_at.is_not(None))
+
+
 def let_go(*which: Any) -> Update:
     """Tasks that have ended are held by nobody any more, and nobody needs to be told of their cancelling."""
-    return (
-        update(jobs)
-        .where(IS_REMOTE, _c.worker_incarnation.is_not(None), _c.finished_at.is_not(None), *which)
-        .values(worker_incarnation=null())
-    )
+    return update(jobs).where(*held_after_end(), *which).values(worker_incarnation=null())
+
+
+def _orphan() -> tuple[ColumnElement[bool], ...]:
+    """Registered jobs that no worker serves and no unfinished task needs."""
+    served = select(_link.registration).where(_link.registration == _r.id).exists()
+    needed = select(_c.seq).where(_c.registration == _r.id, _c.finished_at.is_(None)).exists()
+    return (_r.removed_at.is_(None), ~served, ~needed)
+
+
+def orphans(connection: Connection) -> list[str]:
+    """The registrations of the jobs that may go; a look without a lock."""
+    return list(connection.execute(select(_r.id).where(*_orphan())).scalars())
 
 
 def remove_orphans(connection: Connection, registrations: Sequence[str] | None = None) -> list[str]:
-    """Remove the jobs (among these) that no worker serves and no unfinished task needs; their full names stay free."""
-    r = remote_jobs.c
-    served = select(_link.registration).where(_link.registration == r.id).exists()
-    needed = select(_c.seq).where(_c.registration == r.id, _c.finished_at.is_(None)).exists()
-    orphan = (r.removed_at.is_(None), ~served, ~needed)
-    query = select(r.id).where(*orphan).order_by(r.id)
+    """Remove the jobs (among these) that no worker serves and no unfinished task needs; their full names are free."""
+    query = select(_r.id).where(*_orphan()).order_by(_r.id)
     if registrations is not None:
-        query = query.where(r.id.in_(list(registrations)))
+        query = query.where(_r.id.in_(list(registrations)))
     # locked first and judged again in a second statement: a submit or a registration that holds the row shared
     # commits before, and is then seen
     chosen = list(connection.execute(query.with_for_update(of=remote_jobs)).scalars())
     if not chosen:
         return []
-    statement = update(remote_jobs).where(r.id.in_(chosen), *orphan).values(removed_at=now())
-    return list(connection.execute(statement.returning(r.id)).scalars())
+    statement = update(remote_jobs).where(_r.id.in_(chosen), *_orphan()).values(removed_at=now())
+    return list(connection.execute(statement.returning(_r.id)).scalars())
 
 
 def page(
     connection: Connection, limit: int, offset: int, rooms: Sequence[str] | None = None
 ) -> tuple[list[WorkerView], int]:
     """Remote workers by id, those that serve jobs of these rooms; and how many there are."""
-    r = remote_jobs.c
     chosen = select(_w.incarnation, _w.name, _w.seen_at).where(_w.kind == REMOTE)
     if rooms is not None:
-        serving = select(_link.worker_incarnation).join(remote_jobs, r.id == _link.registration)
-        chosen = chosen.where(_w.incarnation.in_(serving.where(r.room_id.in_(rooms), r.removed_at.is_(None))))
+        serving = select(_link.worker_incarnation).join(remote_jobs, _r.id == _link.registration)
+        chosen = chosen.where(_w.incarnation.in_(serving.where(_r.room_id.in_(rooms), _r.removed_at.is_(None))))
     total = connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
     rows = connection.execute(chosen.order_by(_w.name).limit(limit).offset(offset)).all()
     names = _served(connection, [row.incarnation for row in rows])
@@ -285,12 +298,11 @@ def page(
 
 
 def _served(connection: Connection, incarnations: Sequence[str]) -> dict[str, list[str]]:
-    r = remote_jobs.c
     query = (
-        select(_link.worker_incarnation, r.room_id, r.category, r.name)
-        .join(remote_jobs, r.id == _link.registration)
-        .where(_link.worker_incarnation.in_(incarnations), r.removed_at.is_(None))
-        .order_by(r.room_id, r.category, r.name)
+        select(_link.worker_incarnation, _r.room_id, _r.category, _r.name)
+        .join(remote_jobs, _r.id == _link.registration)
+        .where(_link.worker_incarnation.in_(incarnations), _r.removed_at.is_(None))
+        .order_by(_r.room_id, _r.category, _r.name)
     )
     found: dict[str, list[str]] = {}
     for incarnation, *name in connection.execute(query):

@@ -268,9 +268,9 @@ def test_places_in_the_queue(store: Face) -> None:
 def test_a_claim_that_nobody_took_is_put_back(store: Face) -> None:
     registration = serve(store)
     (task,) = put(store)
-    assert store.read(claims.vacant, [registration]) == {registration}
+    assert store.read(claims.with_work, ["alice", "bob"]) == {"alice"}
     claim(store)
-    assert store.read(claims.vacant, [registration]) == set()
+    assert store.read(claims.with_work, ["alice", "bob"]) == set()
     assert store.write(claims.put_back, task, ALICE) == [registration]
     assert (store.read(claims.served, ALICE), claim(store)) == ({registration}, task)
 
