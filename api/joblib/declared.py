@@ -41,8 +41,8 @@ def _response(status: int) -> dict[str, Any]:
     return response
 
 
-def _header(says: str, kind: str = "string") -> dict[str, Any]:
-    return {"description": says, "schema": {"type": kind}}
+def _header(says: str, kind: str = "string", *, always: bool = True) -> dict[str, Any]:
+    return {"description": says, "required": always, "schema": {"type": kind}}
 
 
 def body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
@@ -73,7 +73,7 @@ KEY: Final = {
     ]
 }
 WAITED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"headers": {"Preference-Applied": _header("`wait`, where it was honoured.")}}
+    200: {"headers": {"Preference-Applied": _header("`wait`, where it was honoured.", always=False)}}
 }
 
 RoomId = Annotated[str, Path(description="A room's id, or `@global`.", examples=["room_123"])]
