@@ -22,13 +22,6 @@ from tests.support.service import Service
 KEYS = {"key": ApiKey(identity="alice")}
 # pages, and the document itself
 UNDOCUMENTED = {"/", "/v1/problems/{name}", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
-    "/",
-    "/v1/problems/{name}",
-    "/openapi.json",
-    "/docs",
-    "/docs/oauth2-redirect",
-    "/redoc",
-}  # pages, and the document itself
 NOWHERE = {"CELERY_BROKER_URL": "redis://127.0.0.1:1/0", "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
 
 Document = dict[str, Any]
