@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from celery_jobs.api.joblib import rooms, tasks, workers
-from celery_jobs.api.joblib.declared import problems as declared
+from celery_jobs.api.joblib.declared import refusals
 from celery_jobs.api.joblib.dependencies import CallDep
 from celery_jobs.api.joblib.problems import pages
 from celery_jobs.api.joblib.route import JoblibRoute
@@ -27,7 +27,7 @@ __all__ = ["PARTS", "PREFIX", "TAG", "me", "pages", "router"]
 me = APIRouter(route_class=JoblibRoute, tags=[TAG])
 
 
-@me.get("/v1/me", responses=declared())
+@me.get("/v1/me", responses=refusals())
 async def get_me(call: CallDep) -> Me:
     """Who is calling: the identity of the key."""
     return Me(id=call.identity)
