@@ -15,6 +15,7 @@ from tests.support.jobs import Jobs
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Process, Processes
 from tests.support.redis import RedisServer
+from tests.support.remote_host import Host
 from tests.support.service import Service
 from tests.support.stack import KINDS, MODULES, Kind, Stack, migrate
 
@@ -144,3 +145,19 @@ def start_stack(
         ledger.end_all()
     for stack in started:
         stack.service.close()
+
+
+@pytest.fixture(scope="module")
+def new_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Host]]:
+    """Starts an application that is not ours (tests/support/remote_host.py), which the tests of one file share."""
+    ledger = Processes(tmp_path_factory.mktemp("logs"))
+    made: list[Host] = []
+
+    def make(**options: Any) -> Host:
+        made.append(Host(ledger, tmp_path_factory.mktemp("host"), **options))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.http.close()
+    ledger.end_all()
