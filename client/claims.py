@@ -1,0 +1,113 @@
+"""Asking for tasks: for a worker that is renewed when the server has forgotten it, or for an id that somebody gave."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from celery_jobs.client.errors import WorkerNotFound
+from celery_jobs.client.task import ClaimedTask, InHand, Runs
+from celery_jobs.client.wire import Answer, Wire
+from celery_jobs.client.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What came of asking once: a task or none, and whether the server waited for one."""
+
+    task: ClaimedTask | None
+    waited: bool
+
+
+class Claims(Protocol):
+    """Where a TaskStream gets its tasks from."""
+
+    @property
+    def worker_id(self) -> str | None:
+        """For whom; None while that is not known."""
+        ...
+
+    def ask(self, wait_seconds: int) -> Claim:
+        """Ask once; errors are raised."""
+        ...
+
+    def keep(self, task: ClaimedTask) -> None:
+        """Keep a task that came after its stream had been stopped."""
+        ...
+
+    def kept(self) -> ClaimedTask | None:
+        """One that was kept; the caller has it now."""
+        ...
+
+
+class WorkerClaims:
+    """For the worker of a JobManager."""
+
+    def __init__(self, wire: Wire, worker: Worker, in_hand: InHand, runs: Runs) -> None:
+        self._wire, self._worker, self._in_hand, self._runs = wire, worker, in_hand, runs
+        self._kept: deque[ClaimedTask] = deque()
+
+    @property
+    def worker_id(self) -> str | None:
+        """The worker's id."""
+        return self._worker.id
+
+    def ask(self, wait_seconds: int) -> Claim:
+        """Ask; a worker that the server does not know is renewed first."""
+        for _ in range(2):
+            worker = self._worker.identify()
+            try:
+                return self._taken(self._wire.claim(worker, wait_seconds))
+            except WorkerNotFound:
+                if not self._worker.renew(worker):
+                    break
+        return Claim(None, waited=False)
+
+    def _taken(self, answer: Answer) -> Claim:
+        claim = claim_of(answer)
+        if claim.task is not None:
+            claim.task.belongs_to(self._runs)
+            self._in_hand.take(claim.task)
+        return claim
+
+    def keep(self, task: ClaimedTask) -> None:
+        """For the next stream; if there is none, the server takes it back."""
+        self._kept.append(task)
+
+    def kept(self) -> ClaimedTask | None:
+        """The oldest that is still this worker's."""
+        while self._kept:
+            task = self._kept.popleft()
+            if task.worker_id == self._worker.id:
+                return task
+        return None
+
+
+class GivenWorkerClaims:
+    """For a worker id from elsewhere; what is claimed cannot `run`, since no class is registered here."""
+
+    def __init__(self, wire: Wire, worker_id: str) -> None:
+        self._wire, self._worker_id = wire, worker_id
+
+    @property
+    def worker_id(self) -> str | None:
+        """The given one."""
+        return self._worker_id
+
+    def ask(self, wait_seconds: int) -> Claim:
+        """Ask."""
+        return claim_of(self._wire.claim(self._worker_id, wait_seconds))
+
+    def keep(self, task: ClaimedTask) -> None:
+        """Dropped: the server takes it back."""
+
+    def kept(self) -> ClaimedTask | None:
+        """None ever."""
+        return None
+
+
+def claim_of(answer: Answer) -> Claim:
+    """The task in an answer, if any."""
+    body = answer.body.get("task")
+    return Claim(None if body is None else ClaimedTask.model_validate(body), answer.waited)
