@@ -67,7 +67,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         plain = {_key(key): _plain(item, depth + 1) for key, item in items}
-        return plain if len(plain) == len(items) else _refuse_keys()
+        return plain if _keys_stay_different(plain, len(items)) else _refuse_keys()
     if isinstance(value, list | tuple | deque):
         return [_plain(item, depth + 1) for item in cast("Iterable[Any]", value)]
     if dataclasses.is_dataclass(cast("type[Any]", type(value))) and not hasattr(value, "__pydantic_serializer__"):
@@ -81,6 +81,13 @@ def _key(key: Any) -> Any:
     if isinstance(key, _REFUSED):
         _refuse(key)
     return _LONE_SURROGATE.sub("\ufffd", key) if isinstance(key, str) else key
+
+
+def _keys_stay_different(plain: dict[Any, Any], before: int) -> bool:
+    if len(plain) < before:
+        return False
+    of_one_kind = len(set(map(type, plain))) < 2  # texts and whole numbers that differ stay different as text
+    return of_one_kind or len(from_json(to_json(dict.fromkeys(plain), fallback=_refuse))) == before
 
 
 def _refuse(value: Any) -> NoReturn:
