@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
 
+from celery_jobs.client.asking import Asking, Claim
 from celery_jobs.client.errors import WorkerNotFound
 from celery_jobs.client.task import ClaimedTask, InHand, Runs
 from celery_jobs.client.wire import Answer, Wire
 from celery_jobs.client.worker import Worker
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What came of asking once: a task or none, and whether the server waited for one."""
-
-    task: ClaimedTask | None
-    waited: bool
 
 
 class Claims(Protocol):
@@ -32,11 +24,11 @@ class Claims(Protocol):
         """Ask once; errors are raised."""
         ...
 
-    def keep(self, task: ClaimedTask) -> None:
-        """Keep a task that came after its stream had been stopped."""
+    def keep(self, asking: Asking) -> None:
+        """Keep a question whose stream was stopped."""
         ...
 
-    def kept(self) -> ClaimedTask | None:
+    def kept(self) -> Asking | None:
         """One that was kept; the caller has it now."""
         ...
 
@@ -46,7 +38,7 @@ class WorkerClaims:
 
     def __init__(self, wire: Wire, worker: Worker, in_hand: InHand, runs: Runs) -> None:
         self._wire, self._worker, self._in_hand, self._runs = wire, worker, in_hand, runs
-        self._kept: deque[ClaimedTask] = deque()
+        self._kept: deque[tuple[str | None, Asking]] = deque()
 
     @property
     def worker_id(self) -> str | None:
@@ -71,16 +63,16 @@ class WorkerClaims:
             self._in_hand.take(claim.task)
         return claim
 
-    def keep(self, task: ClaimedTask) -> None:
-        """For the next stream; if there is none, the server takes it back."""
-        self._kept.append(task)
+    def keep(self, asking: Asking) -> None:
+        """For the next stream; if there is none, the server takes back what it brings."""
+        self._kept.append((self._worker.id, asking))
 
-    def kept(self) -> ClaimedTask | None:
-        """The oldest that is still this worker's."""
+    def kept(self) -> Asking | None:
+        """The oldest that asks for this worker still."""
         while self._kept:
-            task = self._kept.popleft()
-            if task.worker_id == self._worker.id:
-                return task
+            worker, asking = self._kept.popleft()
+            if worker == self._worker.id:
+                return asking
         return None
 
 
@@ -99,10 +91,10 @@ class GivenWorkerClaims:
         """Ask."""
         return claim_of(self._wire.claim(self._worker_id, wait_seconds))
 
-    def keep(self, task: ClaimedTask) -> None:
-        """Dropped: the server takes it back."""
+    def keep(self, asking: Asking) -> None:
+        """Dropped: the server takes back what it brings."""
 
-    def kept(self) -> ClaimedTask | None:
+    def kept(self) -> Asking | None:
         """None ever."""
         return None
 

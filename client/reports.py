@@ -52,25 +52,26 @@ class Reports:
         body = {"status": status, **fields}
         if task.worker_id is not None:
             body["worker_id"] = task.worker_id  # another one of the same identity may hold it by now
-        self._send(task, body, Patience(seconds, self._hurry))
-        task.status = status
+        task.status = self._send(task, body, Patience(seconds, self._hurry))
         if task.ended:
             self._in_hand.drop(task)
 
-    def _send(self, task: ClaimedTask, body: dict[str, Any], patience: Patience) -> None:
+    def _send(self, task: ClaimedTask, body: dict[str, Any], patience: Patience) -> str:
+        """The state that it has then: failed, and not completed, if the server cannot keep the result."""
         backoff = Backoff()
         while True:
             try:
                 if backoff.failing and self._has_arrived(task, body["status"], patience):
-                    return
+                    return body["status"]
                 answer = self._wire.report(task.id, body, _timeout(patience))
-                return self._in_hand.cancelled(cancelled_in(answer))
+                self._in_hand.cancelled(cancelled_in(answer))
+                return str(answer.get("status", body["status"]))
             except Conflict:
                 # an earlier try may have arrived after the look at the task and before this one
                 if backoff.failing and patiently(
                     lambda left: self._has_arrived(task, body["status"], left), patience.left_seconds, self._hurry
                 ):
-                    return
+                    return body["status"]
                 raise
             except ClientError as error:
                 if not error.transient or not wait_for_another_try(error, backoff, patience):

@@ -1,21 +1,20 @@
 """The tasks of a worker, one after the other, as they come.
 
-A request that waits cannot be ended from outside without closing the caller's HTTP client. So it runs in a thread of
-its own while `__next__` waits for what it brings or for `stop()`, whichever is first. What a request brings after the
-stop is kept for the next stream of the same worker; taking the worker away gives it back to the server at once.
+`__next__` waits for the answer to a question that is on its way (`asking.py`), or for `stop()`, whichever is first.
+What is answered after the stop goes to the next stream of the same worker; taking the worker away gives it back at once.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Final
 
 from celery_jobs.client.api import ApiManager
-from celery_jobs.client.claims import Claim, Claims, GivenWorkerClaims
+from celery_jobs.client.asking import Asking, Found, Inbox
+from celery_jobs.client.claims import Claims, GivenWorkerClaims
 from celery_jobs.client.errors import ClientError
 from celery_jobs.client.retry import Backoff
 from celery_jobs.client.task import ClaimedTask
@@ -39,10 +38,8 @@ class TaskStream(Iterator[ClaimedTask]):
         self.interval = polling_interval
         self._claims = claims or GivenWorkerClaims(Wire(api), worker_id)
         self._stopped = False
-        self._asking = False
         self._backoff = Backoff()
-        # None wakes; a SimpleQueue may be fed from a signal handler that interrupts whoever waits at it
-        self._inbox: SimpleQueue[Claim | BaseException | None] = SimpleQueue()
+        self._inbox = Inbox()
 
     @property
     def worker_id(self) -> str | None:
@@ -62,20 +59,16 @@ class TaskStream(Iterator[ClaimedTask]):
     def __next__(self) -> ClaimedTask:
         """The next task, however long it takes; errors that are the caller's fault are raised."""
         while not self._stopped:
-            task = self._claims.kept() or self._next_claim()
+            task = self._next_claim()
             if task is not None:
                 return task
         raise StopIteration
 
     def _next_claim(self) -> ClaimedTask | None:
         begun = time.monotonic()
-        if not self._asking:
-            self._asking = True
-            threading.Thread(target=self._ask, name="celery-jobs-claim", daemon=True).start()
-        found = self._inbox.get()
-        if found is None:  # stopped: what came at this very moment is still given out
-            return self._late()
-        self._asking = False
+        found = self._found()
+        if found is None:  # stopped
+            return None
         if isinstance(found, BaseException):
             self._pause(self._pause_after(found))
             return None
@@ -85,26 +78,22 @@ class TaskStream(Iterator[ClaimedTask]):
             self._pause(begun + shortest - time.monotonic())
         return found.task
 
-    def _ask(self) -> None:
+    def _found(self) -> Found | None:
+        """What a question brought; None if it was stopped before."""
+        asking = self._claims.kept() or Asking(lambda: self._claims.ask(WAIT_SECONDS))
         try:
-            found: Claim | BaseException = self._claims.ask(WAIT_SECONDS)
-        except BaseException as error:  # raised where it can be caught
-            found = error
-        self._inbox.put(found)
-        if self._stopped:
-            if (task := self._late()) is not None:
-                self._claims.keep(task)
-            self._inbox.put(None)  # the one that was to wake `__next__` may have been taken here
-
-    def _late(self) -> ClaimedTask | None:
-        """A task in the inbox of a stopped stream, for whoever looks first."""
-        while True:
-            try:
-                found = self._inbox.get_nowait()
-            except Empty:
-                return None
-            if isinstance(found, Claim) and found.task is not None:
-                return found.task
+            asking.tell(self._inbox)
+            found = self._inbox.get()
+        except BaseException:  # interrupted, as by Ctrl-C
+            if asking.keep():
+                self._claims.keep(asking)
+            raise
+        if found is None and asking.keep():
+            self._claims.keep(asking)
+            return None
+        while found is None:  # it came at the very moment of the stop, and is still given out
+            found = self._inbox.get()
+        return found
 
     def _pause_after(self, error: BaseException) -> float:
         if not (isinstance(error, ClientError) and error.transient):
