@@ -24,6 +24,7 @@ class Heart:
 
     def __init__(self, wire: Wire, worker: Worker, in_hand: InHand) -> None:
         self._wire, self._worker, self._in_hand = wire, worker, in_hand
+        self._heard = True  # of the last one
 
     def beat(self) -> None:
         """One heartbeat; one that cannot be delivered is logged, since the next one makes up for it."""
@@ -33,10 +34,13 @@ class Heart:
                 self._in_hand.cancelled(self._wire.beat(worker))
             except WorkerNotFound:
                 self._worker.renew(worker)
+            self._heard = True
         except ClientError as error:
             if not error.transient:
                 raise
-            log.warning("no heartbeat: %s", error)
+            # an outage is told once, however many beats are lost in it
+            log.log(logging.WARNING if self._heard else logging.DEBUG, "no heartbeat: %s", error)
+            self._heard = False
 
     @contextmanager
     def beating(self, interval_seconds: float) -> Generator[None]:

@@ -1,7 +1,7 @@
 """The tasks of a worker, one after the other, as they come.
 
 `__next__` waits for the answer to a question that is on its way (`asking.py`), or for `stop()`, whichever is first.
-What is answered after the stop goes to the next stream of the same worker; taking the worker away gives it back at once.
+What is answered after the stop goes to the next stream of the same worker; taking the worker away gives it back.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class TaskStream(Iterator[ClaimedTask]):
 
     def _found(self) -> Found | None:
         """What a question brought; None if it was stopped before."""
-        asking = self._claims.kept() or Asking(lambda: self._claims.ask(WAIT_SECONDS))
+        wait = 1 if self._backoff.failing else WAIT_SECONDS  # so that the end of an outage is soon told
+        asking = self._claims.kept() or Asking(lambda: self._claims.ask(wait))
         try:
             asking.tell(self._inbox)
             found = self._inbox.get()

@@ -24,6 +24,7 @@ from celery_jobs.client import (
     ResultNotJson,
     SchemaConflict,
     TaskNotFound,
+    TaskStream,
     ValidationFailed,
 )
 from tests.support.sdk import JOBLIB, fresh, task_seen, workers_seen
@@ -412,6 +413,31 @@ def test_stop_ends_a_wait_and_loses_no_task(jobs: JobManager) -> None:
     threading.Timer(0.5, lambda: jobs.submit(made(angle=1), room="room_1")).start()
     next(jobs.listen()).run()  # the request of the stopped stream still waits, and may be the one to get it
     assert time.monotonic() - begun < 2
+
+
+def test_threads_may_share_a_manager(jobs: JobManager, url: str) -> None:
+    made = fresh(Rotate)
+    jobs.register(made)
+    ran: list[str] = []
+    streams = [jobs.listen() for _ in range(4)]
+
+    def work(stream: TaskStream) -> None:
+        for task in stream:
+            ran.append(task.id)
+            task.run()
+
+    threads = [threading.Thread(target=work, args=(stream,)) for stream in streams]
+    for thread in threads:
+        thread.start()
+    with JobManager(url) as submitter:
+        submitted = [submitter.submit(made(angle=number), room="room_1") for number in range(40)]
+        assert [task.wait(20).result for task in submitted] == [[number] for number in range(40)]
+    for stream in streams:
+        stream.stop()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert sorted(ran) == sorted(task.id for task in submitted)
 
 
 def test_a_worker_that_the_server_forgot_registers_again_and_goes_on(jobs: JobManager, client: httpx.Client) -> None:

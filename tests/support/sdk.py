@@ -70,6 +70,12 @@ def workers_seen(client: httpx.Client) -> dict[str, list[str]]:
     return {worker["id"]: worker["jobs"] for worker in answer.json()["items"]}
 
 
+def forget_workers(client: httpx.Client) -> None:
+    """Take away the workers that earlier tests left when they were killed."""
+    for worker in workers_seen(client):
+        client.delete(f"{JOBLIB}/workers/{worker}").raise_for_status()
+
+
 def task_seen(client: httpx.Client, task: str) -> dict[str, Any]:
     """A task as anybody sees it."""
     answer = client.get(f"{JOBLIB}/tasks/{task}")
