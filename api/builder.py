@@ -162,8 +162,10 @@ class BaseServiceBuilder:
                 self._serve(app, router, f"{base}/tasks", "tasks")
             self._serve(app, jobs.router, options.prefix, *names)
             self._serve(app, queues.router, f"{base}/queues", "queues")
-            self._serve(app, joblib.router, "", "remote workers")
-            self._serve(app, joblib.me, "", "remote workers")
+            for router in joblib.PARTS:
+                self._serve(app, router, joblib.PREFIX, joblib.TAG)
+            self._serve(app, joblib.me, "")
+            app.include_router(joblib.pages)
         if self._health:
             self._serve(app, health.router, "", "health")
         if self._monitoring:

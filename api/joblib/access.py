@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from celery_jobs.records import submit
 from celery_jobs.records.cancel import CancelAnswer
@@ -16,6 +15,9 @@ from celery_jobs.records.outage import is_outage
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession  # a third of a second at the start of a service that needs none
 
 P = ParamSpec("P")
 T = TypeVar("T")

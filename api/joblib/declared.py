@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from celery_jobs.api.joblib.problems import MEANINGS
 from celery_jobs.api.prefer import DESCRIPTION
 from celery_jobs.api.problems import MEDIA_TYPE, PAGES
+from celery_jobs.records.remote.names import LONGEST
 
 _TEXT: Final = {"type": "string"}
 _PROBLEM: Final = {
@@ -27,8 +28,13 @@ _PROBLEM: Final = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that may answer with these errors, besides those that each of them may."""
-    return {status: _response(status) for status in sorted({*statuses, 401, 403, 503})}
+    """The `responses` of a route that uses the database and may answer with these errors."""
+    return refusals(*statuses, 503)
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Like `problems`, of a route that uses no database."""
+    return {status: _response(status) for status in sorted({*statuses, 401, 403})}
 
 
 def _response(status: int) -> dict[str, Any]:
@@ -41,8 +47,8 @@ def _response(status: int) -> dict[str, Any]:
     return response
 
 
-def _header(says: str, kind: str = "string") -> dict[str, Any]:
-    return {"description": says, "schema": {"type": kind}}
+def _header(says: str, kind: str = "string", *, always: bool = True) -> dict[str, Any]:
+    return {"description": says, "required": always, "schema": {"type": kind}}
 
 
 def body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
@@ -73,10 +79,18 @@ KEY: Final = {
     ]
 }
 WAITED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"headers": {"Preference-Applied": _header("`wait`, where it was honoured.")}}
+    200: {"headers": {"Preference-Applied": _header("`wait`, where it was honoured.", always=False)}}
 }
 
-RoomId = Annotated[str, Path(description="A room's id, or `@global`.", examples=["room_123"])]
+# told, not checked: what is no room answers 400, and the framework would make it a 422
+RoomId = Annotated[
+    str,
+    Path(
+        description="A room's id, or `@global`.",
+        examples=["room_123"],
+        json_schema_extra={"pattern": "^(@global|[^@:/\\x00]+)$", "maxLength": LONGEST},
+    ),
+]
 JobName = Annotated[str, Path(description="`<room>:<category>:<name>`", examples=["@global:modifiers:Rotate"])]
 TaskId = Annotated[str, Path(description="The task's id: a UUID, or the same 128 bits as a ULID.")]
 WorkerId = Annotated[str, Path(description="The worker's id; the identity's own is the identity.")]

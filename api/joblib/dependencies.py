@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from celery_jobs.api import auth
 from celery_jobs.api.auth import Caller
@@ -18,10 +17,13 @@ from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.remote.workers import Who
 from celery_jobs.records.settings import Settings, load_settings
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
 _REPORTING: Final = "/tasks/"
 
 
-async def get_db_session(request: Request) -> AsyncGenerator[AsyncSession | None]:
+async def get_db_session() -> AsyncGenerator[Any]:
     """An SQLAlchemy AsyncSession of the host app; this service has a database of its own, and needs none."""
     yield None
 
@@ -90,7 +92,7 @@ class Call:
 
 async def get_call(
     request: Request,
-    session: Annotated[AsyncSession | None, Depends(get_db_session)],
+    session: Annotated[Any, Depends(get_db_session)],
     identity: Annotated[str, Depends(get_current_identity)],
     admin: Annotated[bool, Depends(get_is_admin)],
 ) -> Call:
@@ -120,7 +122,7 @@ class Visit:
     runtime: Runtime
 
 
-async def get_visit(request: Request, session: Annotated[AsyncSession | None, Depends(get_db_session)]) -> Visit:
+async def get_visit(request: Request, session: Annotated[Any, Depends(get_db_session)]) -> Visit:
     """The dependency of what is open to all."""
     runtime = runtime_of(request.app)
     return Visit(records_of(request, session, runtime), runtime)

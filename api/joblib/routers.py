@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from celery_jobs.api.joblib import problems, rooms, tasks, workers
-from celery_jobs.api.joblib.declared import problems as declared
+from celery_jobs.api.joblib import rooms, tasks, workers
+from celery_jobs.api.joblib.declared import refusals
 from celery_jobs.api.joblib.dependencies import CallDep
+from celery_jobs.api.joblib.problems import pages
 from celery_jobs.api.joblib.route import JoblibRoute
 from celery_jobs.api.joblib.views import Me
 
 PREFIX = "/v1/joblib"
 
-api = APIRouter(prefix=PREFIX, tags=["remote workers"])
-for part in (rooms.plain, rooms.router, tasks.plain, workers.plain, workers.router):
-    api.include_router(part)
+PARTS = (tasks.plain, rooms.plain, rooms.router, workers.plain, workers.router)
+TAG = "remote workers"
 
 router = APIRouter()
-router.include_router(api)
-router.include_router(problems.pages)
+for part in PARTS:
+    router.include_router(part, prefix=PREFIX, tags=[TAG])
+router.include_router(pages)
+
+__all__ = ["PARTS", "PREFIX", "TAG", "me", "pages", "router"]
 
 # a host app says who is calling at this address itself
-me = APIRouter(route_class=JoblibRoute, tags=["remote workers"])
+me = APIRouter(route_class=JoblibRoute, tags=[TAG])
 
 
-@me.get("/v1/me", responses=declared())
+@me.get("/v1/me", responses=refusals())
 async def get_me(call: CallDep) -> Me:
     """Who is calling: the identity of the key."""
     return Me(id=call.identity)

@@ -11,10 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
-
-import httpx
-from sqlalchemy.ext.asyncio import AsyncSession
+from typing import TYPE_CHECKING, Any, Final
 
 from celery_jobs.api.joblib.access import HostRecords, Records
 from celery_jobs.api.joblib.runtime import PULSES_PER_TIMEOUT, Runtime
@@ -25,12 +22,15 @@ from celery_jobs.records.remote.settings import load_joblib_settings
 from celery_jobs.records.remote.workers import Gone, bury_lapsed
 from celery_jobs.records.tables import workers
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
 AT_MOST_EVERY_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 30.0
 _log = logging.getLogger("celery_jobs.joblib.sweep")
 
 GiveRecords = Callable[[], AbstractAsyncContextManager[Records]]
-SessionFactory = Callable[[], AbstractAsyncContextManager[AsyncSession]]
+SessionFactory = Callable[[], "AbstractAsyncContextManager[AsyncSession]"]
 
 
 async def sweep_when_due(runtime: Runtime, records: Records) -> bool:
@@ -123,6 +123,8 @@ async def run_cleanup_sweeper(
 
 
 async def _keep_asking(base_url: str, interval_seconds: float) -> None:
+    import httpx  # a service that sweeps by itself does without
+
     failing: Any = None
     async with httpx.AsyncClient(timeout=_ANSWER_SECONDS) as client:
         while True:

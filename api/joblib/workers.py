@@ -52,6 +52,6 @@ async def delete_worker(worker_id: WorkerId, call: CallDep) -> Response:
 
 
 @router.post("/sweep", responses=problems())
-async def sweep(visit: VisitDep) -> Swept:
+async def sweep_workers(visit: VisitDep) -> Swept:
     """Look for silent workers now, as the timer does; open to all, and done at most once a second."""
     return Swept(swept=await sweeper.sweep_when_due(visit.runtime, visit.records))

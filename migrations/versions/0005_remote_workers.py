@@ -64,6 +64,4 @@ def downgrade() -> None:
 
 
 def _unique(name: str, table: str, columns: list[str], where: str) -> None:
-    op.create_index(
-        name, table, columns, unique=True, postgresql_where=sa.text(where), sqlite_where=sa.text(where)
-    )
+    op.create_index(name, table, columns, unique=True, postgresql_where=sa.text(where), sqlite_where=sa.text(where))

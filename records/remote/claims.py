@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, true, update
+from sqlalchemy import ColumnElement, Connection, Select, any_, bindparam, func, select, true, update
 
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
@@ -51,7 +51,8 @@ def _postgresql() -> Select[Any]:
     oldest = _oldest(select(me.c.incarnation).scalar_subquery()).cte("oldest")
     chosen = (
         select(_c.seq)
-        .where(_c.seq.in_(select(oldest.c.seq)), *_CLAIMABLE)
+        # an IN would be planned as a join over all that is pending; an array is looked up by key
+        .where(_c.seq == any_(func.array(select(oldest.c.seq).scalar_subquery())), *_CLAIMABLE)
         .order_by(_c.seq)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -123,11 +124,13 @@ def served(connection: Connection, who: Who) -> set[str]:
 
 def with_work(connection: Connection, worker_ids: Sequence[str]) -> set[str]:
     """Those of these workers that could claim something now."""
-    work = select(_c.seq).where(_c.registration == _link.registration, *_CLAIMABLE).exists()
+    # not EXISTS, which may be planned as a join over all that is pending
+    work = select(_c.seq).where(_c.registration == _link.registration, *_CLAIMABLE).order_by(_c.seq).limit(1)
     query = (
         select(workers.c.name)
         .join(remote_job_workers, _link.worker_incarnation == workers.c.incarnation)
-        .where(workers.c.kind == REMOTE, workers.c.name.in_(sorted(worker_ids)), work)
+        .where(workers.c.kind == REMOTE, workers.c.name.in_(sorted(worker_ids)))
+        .where(work.scalar_subquery().is_not(None))
         .distinct()
     )
     return set(connection.execute(query).scalars())

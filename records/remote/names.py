@@ -27,7 +27,7 @@ def is_name(text: str) -> bool:
 
 def _odd(text: str) -> bool:
     # what the database would store as something else could not be found again
-    return not text.strip() or len(text) > LONGEST or clean(text) != text
+    return not text or len(text) > LONGEST or clean(text) != text
 
 
 @dataclass(frozen=True, slots=True)

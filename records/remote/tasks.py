@@ -112,25 +112,27 @@ def _in_state(status: TaskStatus) -> ColumnElement[bool]:
 
 def positions(connection: Connection, rows: Sequence[Any]) -> dict[str, int]:
     """The places of the pending ones among these tasks in their jobs' order; 1 is the next."""
-    waiting = [each for each in rows if each.status == _S.pending]
-    remote = [each for each in waiting if each.registration is not None and each.dispatched_at is None]
-    celery = [each for each in waiting if each.registration is None]
+    of_jobs: dict[tuple[str | None, str], list[Any]] = {}
+    for each in rows:
+        if each.status == _S.pending and (each.registration is None or each.dispatched_at is None):
+            of_jobs.setdefault((each.registration, each.job_name), []).append(each)
     found: dict[str, int] = {}
-    if remote:
-        among = (_c.registration.in_({each.registration for each in remote}), _c.dispatched_at.is_(None))
-        found |= _places(connection, remote, _c.registration, *among)
-    if celery:
-        found |= _places(connection, celery, _c.job_name, _c.job_name.in_({each.job_name for each in celery}))
+    for (registration, job_name), waiting in of_jobs.items():
+        if registration is not None:
+            found |= _places(connection, waiting, _c.registration == registration, _c.dispatched_at.is_(None))
+        else:
+            found |= _places(connection, waiting, _c.job_name == job_name, _c.registration.is_(None))
     return found
 
 
-def _places(
-    connection: Connection, wanted: Sequence[Any], job: ColumnElement[Any], *among: ColumnElement[bool]
-) -> dict[str, int]:
-    place = func.row_number().over(partition_by=job, order_by=_c.seq).label("place")
-    ranked = select(_c.id, _c.seq, place).where(status_in(_S.pending), *among).subquery()
-    query = select(ranked.c.id, ranked.c.place).where(ranked.c.seq.in_([each.seq for each in wanted]))
-    return {row.id: row.place for row in connection.execute(query)}
+def _places(connection: Connection, waiting: Sequence[Any], *of_job: ColumnElement[bool]) -> dict[str, int]:
+    """The places of some tasks of one job; all before them are counted, and those between them read."""
+    seqs = [each.seq for each in waiting]
+    pending = (status_in(_S.pending), *of_job)
+    before = connection.execute(select(func.count()).where(*pending, _c.seq < min(seqs))).scalar_one()
+    between = select(_c.seq).where(*pending, _c.seq.between(min(seqs), max(seqs))).order_by(_c.seq)
+    order = {seq: before + place for place, seq in enumerate(connection.execute(between).scalars(), start=1)}
+    return {each.id: order[each.seq] for each in waiting if each.seq in order}
 
 
 def ended(connection: Connection, ids: Sequence[JobId]) -> set[JobId]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from celery_jobs.records import cancel, reads, submit
@@ -41,13 +38,15 @@ def put(store: Face, *jobs: FullName, registration: str | None = None) -> list[J
     new: list[NewJob] = []
     for job in jobs or (ROTATE,):
         known = registration or store.read(registering.find, job).id
-        named = {"room_id": "room", "job_name": str(job), "registration": known}
-        new.append(NewJob(task=str(job), queue=None, submitted_by="carol", **named))
-    outcomes: Sequence[Any] = store.write(submit.insert_batch, new)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-    return [outcome.job_id for outcome in outcomes]
+        name = str(job)
+        new.append(NewJob(name, None, submitted_by="carol", room_id="room", job_name=name, registration=known))
+    return [submitted(outcome) for outcome in store.write(submit.insert_batch, new)]
+
+
+def submitted(outcome: submit.Outcome) -> JobId:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome.job_id
 
 
 def claim(store: Face, who: Who = ALICE) -> JobId | None:
@@ -84,8 +83,8 @@ def test_the_oldest_of_all_jobs_comes_first(store: Face) -> None:
     scale = FullName("@global", "modifiers", "Scale")
     serve(store)
     serve(store, job=scale)
-    submitted = put(store, ROTATE, scale, scale, ROTATE, scale)
-    assert [claim(store) for _ in range(6)] == [*submitted, None]
+    new = put(store, ROTATE, scale, scale, ROTATE, scale)
+    assert [claim(store) for _ in range(6)] == [*new, None]
 
 
 def test_who_does_not_serve_a_job_claims_none_of_it(store: Face) -> None:
@@ -102,7 +101,7 @@ def test_who_does_not_serve_a_job_claims_none_of_it(store: Face) -> None:
 def test_of_many_claims_each_task_has_one_winner(two: tuple[Face, Face]) -> None:
     serve(two[0])
     serve(two[0], BOB)
-    submitted = put(two[0], *[ROTATE] * 30)
+    new = put(two[0], *[ROTATE] * 30)
 
     def claim_all(store: Face, who: Who) -> list[JobId]:
         mine: list[JobId] = []
@@ -112,7 +111,7 @@ def test_of_many_claims_each_task_has_one_winner(two: tuple[Face, Face]) -> None
 
     with race(2) as at_once:
         won = at_once.run(lambda: claim_all(two[0], ALICE), lambda: claim_all(two[1], BOB))
-    assert sorted(won[0] + won[1]) == sorted(submitted)
+    assert sorted(won[0] + won[1]) == sorted(new)
 
 
 def test_the_same_schema_registers_again_and_another_is_refused(store: Face) -> None:
@@ -250,7 +249,8 @@ def test_who_may_cancel(store: Face) -> None:
     with pytest.raises(NotAllowed):
         store.write(reports.cancel_task, other, ALICE, LEASE)  # bob's to be
     for each, who in ((task, ALICE), (other, Who("carol")), (third, ROOT)):
-        assert store.write(reports.cancel_task, each, who, LEASE)[0].task.status is _T.cancelled
+        assert store.write(reports.cancel_task, each, who, LEASE)[1].at_once
+        assert state(store, each) is _T.cancelled
     with pytest.raises(InvalidTaskTransition):
         store.write(reports.cancel_task, task, ROOT, LEASE)
 
@@ -289,13 +289,13 @@ def test_lists_of_jobs_and_workers(store: Face) -> None:
 def test_a_job_is_not_removed_under_a_submit(two: tuple[Face, Face]) -> None:
     registration = serve(two[0])
 
-    def submitted() -> list[JobId] | None:
+    def submitting() -> list[JobId] | None:
         try:
             return put(two[0], registration=registration)
         except RemoteJobNotFound:
             return None
 
     with race(2) as at_once:
-        task, _ = at_once.run(submitted, lambda: two[1].write(workers.remove, ALICE, LEASE))
+        task, _ = at_once.run(submitting, lambda: two[1].write(workers.remove, ALICE, LEASE))
     registered = bool(two[0].read(registering.page, ["room"], 1, 0)[1])
     assert registered == (task is not None), "an accepted task has its job, a refused one has none"
