@@ -1,8 +1,8 @@
 """Run a worker: `python -m celery_jobs.client my_jobs --url http://127.0.0.1:8000`.
 
 Imports the modules, also from the working directory, and serves the classes that they offer: those decorated with
-`celery_jobs.client.register`, or those named as `my_jobs:Rotate,Scale`. Ends by SIGINT or SIGTERM when the running task
-has finished, at once by a second one.
+`celery_jobs.client.register`, or only those named as `my_jobs:Rotate,Scale`. Ends by SIGINT or SIGTERM when the running
+task has finished, at once by a second one.
 
 Exit codes: 0 ended as told, 1 the server refused something later, 2 cannot start (a module, the URL, no answer, a
 refused registration), 130 or 143 ended at once by a second signal.
@@ -86,7 +86,9 @@ def _offers(modules: Sequence[str], room: str | None) -> list[tuple[type[BaseMod
     if folder not in sys.path:
         sys.path.insert(0, folder)
     named = [task_class for module in modules for task_class in _named(module)]
-    found = {**dict.fromkeys(named), **OFFERED}
+    found = {task_class: OFFERED.get(task_class) for task_class in named}
+    if any(":" not in module for module in modules):
+        found |= OFFERED
     if not found:
         name = modules[0].partition(":")[0]
         raise CannotStart(

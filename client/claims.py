@@ -8,7 +8,7 @@ from typing import Protocol
 from celery_jobs.client.asking import Asking, Claim
 from celery_jobs.client.errors import WorkerNotFound
 from celery_jobs.client.task import ClaimedTask, InHand, Runs
-from celery_jobs.client.wire import Answer, Wire
+from celery_jobs.client.wire import Answer, Wire, parsed
 from celery_jobs.client.worker import Worker
 
 
@@ -102,4 +102,4 @@ class GivenWorkerClaims:
 def claim_of(answer: Answer) -> Claim:
     """The task in an answer, if any."""
     body = answer.body.get("task")
-    return Claim(None if body is None else ClaimedTask.model_validate(body), answer.waited)
+    return Claim(None if body is None else parsed(ClaimedTask, body), answer.waited)

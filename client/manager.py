@@ -123,10 +123,14 @@ class JobManager(Mapping[str, type[BaseModel]]):
                     with self._heart.beating(heartbeat_interval):
                         serving.run(handler)
                 finally:
-                    self._worker.leave()
+                    self._served(serving)
         finally:
-            self._serving.remove(serving)
             self._hurry.end()
+
+    def _served(self, serving: Serving) -> None:
+        self._serving.remove(serving)
+        if not self._serving:  # otherwise another thread serves as the same worker
+            self._worker.leave()
 
     def stop(self) -> None:
         """End `serve`, as the first signal does; from any thread."""

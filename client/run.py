@@ -38,12 +38,12 @@ class TaskRuns:
             result = jsonable(self._call(task, args))
         except CannotRun as error:
             reason = str(error)
-        except Exception as error:
-            log.exception("task %s of %s failed", task.id, task.job_name)
-            reason = one_line(error)
-        except BaseException as error:
+        except (KeyboardInterrupt, SystemExit) as error:
             self.give_up(task, error)
             raise
+        except BaseException as error:  # also such as asyncio's CancelledError, which must not end the worker
+            log.exception("task %s of %s failed", task.id, task.job_name)
+            reason = one_line(error)
         else:
             self._tell(task, lambda: self._complete(task, result))
             return
@@ -67,7 +67,7 @@ class TaskRuns:
 
     def give_up(self, task: ClaimedTask, error: BaseException) -> None:
         """Report failed, quickly or not at all, since the program is being ended."""
-        reason = f"{one_line(error)} (the worker was told to end while the task ran)"
+        reason = f"{one_line(error)} (the worker ended while the task ran)"
         self._tell(task, lambda: self._reports.fail(task, reason, GIVE_UP_SECONDS))
 
     def fail(self, task: ClaimedTask, error: BaseException) -> None:

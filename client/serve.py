@@ -54,14 +54,14 @@ class Serving:
     def _handle(self, task: ClaimedTask, handler: Handler) -> None:
         try:
             handler(task)
-        except Exception as error:
-            log.exception("the handler failed for task %s of %s", task.id, task.job_name)
-            if not task.ended:
-                self._runs.fail(task, error)
-        except BaseException as error:
+        except (KeyboardInterrupt, SystemExit) as error:
             if not task.ended:
                 self._runs.give_up(task, error)
             raise
+        except BaseException as error:
+            log.exception("the handler failed for task %s of %s", task.id, task.job_name)
+            if not task.ended:
+                self._runs.fail(task, error)
 
     def stop(self) -> None:
         """Take no more tasks, finish the running one; from any thread, and from a signal handler."""

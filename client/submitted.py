@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from celery_jobs.client.errors import ClientError
 from celery_jobs.client.retry import CALL_PATIENCE_SECONDS, Backoff, Hurry, patiently
 from celery_jobs.client.task import RemoteTask
-from celery_jobs.client.wire import WAIT_SECONDS, Answer, Wire
+from celery_jobs.client.wire import WAIT_SECONDS, Answer, Wire, parsed
 
 _POLL_SECONDS = 1.0  # where the server does not wait
 
@@ -23,7 +23,7 @@ class SubmittedTask(RemoteTask):
     @classmethod
     def of(cls, body: Any, wire: Wire) -> SubmittedTask:
         """The task in an answer."""
-        task = cls.model_validate(body)
+        task = parsed(cls, body)
         task._wire = wire
         return task
 
@@ -68,7 +68,7 @@ class SubmittedTask(RemoteTask):
         return self._set(Answer(answer, waited=False))
 
     def _set(self, answer: Answer) -> SubmittedTask:
-        seen = RemoteTask.model_validate(answer.body)
+        seen = parsed(RemoteTask, answer.body)
         for field in RemoteTask.model_fields:
             setattr(self, field, getattr(seen, field))
         return self

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from celery_jobs.client.api import ApiManager
 from celery_jobs.client.errors import UnexpectedAnswer, Unreachable, problem_of
 
+M = TypeVar("M", bound=BaseModel)
 PREFIX: Final = "/v1/joblib"
 REQUEST_TIMEOUT_SECONDS: Final = 10.0
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
@@ -43,6 +45,10 @@ class JobOffer:
         return f"{self.room}:{self.category}:{self.name}"
 
 
+class _NewWorker(BaseModel):
+    id: str
+
+
 class Wire:
     """One server; threads may share it."""
 
@@ -51,7 +57,7 @@ class Wire:
 
     def new_worker(self) -> str:
         """The id of a new worker."""
-        return str(_known(self._call("POST", "/workers").body, "id"))
+        return parsed(_NewWorker, self._call("POST", "/workers").body).id
 
     def delete_worker(self, worker: str, timeout_seconds: float) -> None:
         """Take the worker away: what it claimed goes back, what it runs fails."""
@@ -133,13 +139,12 @@ def cancelled_in(body: dict[str, Any]) -> list[str]:
     return [str(task) for task in body.get("cancelled_task_ids") or ()]
 
 
-def _known(body: dict[str, Any], field: str) -> Any:
+def parsed(model: type[M], body: Any) -> M:
+    """What an answer says; UnexpectedAnswer if it says something else."""
     try:
-        return body[field]
-    except KeyError:
-        raise UnexpectedAnswer(
-            f"an answer without {field!r}, not as a job service answers; is the URL right?"
-        ) from None
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise UnexpectedAnswer(f"not the answer of a job service; is the URL right? {error}") from None
 
 
 def _part(text: str) -> str:

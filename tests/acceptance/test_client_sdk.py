@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -284,17 +285,28 @@ def test_a_task_without_a_class_here_fails(jobs: JobManager, client: httpx.Clien
     assert jobs.task(task.id).error == f"the worker has no class for @global:modifiers:{name}"
 
 
-def test_what_ends_the_program_passes_when_the_task_is_failed(jobs: JobManager) -> None:
-    class Interrupted(BaseModel):
-        def run(self) -> None:
-            raise KeyboardInterrupt
+class Ends(BaseModel):
+    by: ClassVar[type[BaseException]]
 
-    task = claimed(jobs, Interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    def run(self) -> None:
+        raise self.by
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_passes_when_the_task_is_failed(jobs: JobManager, kind: type[BaseException]) -> None:
+    Ends.by = kind
+    task = claimed(jobs, Ends)
+    with pytest.raises(kind):
         task.run()
     seen = jobs.task(task.id)
     assert seen.status == "failed"
-    assert seen.error == "KeyboardInterrupt (the worker was told to end while the task ran)"
+    assert seen.error == f"{kind.__name__} (the worker ended while the task ran)"
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, MemoryError])
+def test_whatever_else_is_raised_fails_the_task_alone(jobs: JobManager, kind: type[BaseException]) -> None:
+    Ends.by = kind
+    assert ended(jobs, Ends)["error"] == kind.__name__
 
 
 def test_a_task_that_was_cancelled_meanwhile_is_dropped(jobs: JobManager, caplog: pytest.LogCaptureFixture) -> None:

@@ -104,6 +104,11 @@ def test_the_command_serves_classes_by_name_in_a_room(
     assert jobs.submit(bare(), room="room_2", job_room="room_2").wait(10).result == "bare"
 
 
+def test_a_name_is_served_and_nothing_else(client: httpx.Client, sdk: SdkWorkers, url: str) -> None:
+    sdk.command(url, "sdk_tasks:Hold")
+    assert list(workers_seen(client).values()) == [["room_1:analysis:Hold"]]
+
+
 def test_the_command_takes_its_url_from_the_environment(sdk: SdkWorkers, url: str, client: httpx.Client) -> None:
     source = "import sys\nfrom celery_jobs.client.__main__ import main\nsys.exit(main(['sdk_tasks']))\n"
     sdk.script(source, JOBS_URL=url)
@@ -164,7 +169,7 @@ def test_a_second_signal_ends_it_at_once_and_fails_the_task(
     assert worker.wait(SECONDS) == code
     assert running.refresh().status == "failed"
     assert running.error is not None
-    assert "the worker was told to end while the task ran" in running.error
+    assert "the worker ended while the task ran" in running.error
     assert workers_seen(client) == {}
 
 
@@ -263,6 +268,31 @@ def test_what_a_handler_raises_fails_its_task_and_nothing_else(
         thread.join(SECONDS)
         assert not thread.is_alive()
     assert workers_seen(client) == {}
+
+
+class Slow(BaseModel):
+    number: int
+
+    def run(self) -> int:
+        time.sleep(0.1)
+        return self.number
+
+
+def test_threads_may_serve_as_one_worker(jobs: JobManager, url: str, client: httpx.Client) -> None:
+    made = fresh(Slow)
+    with JobManager(url) as worker:
+        worker.register(made)
+        threads = [threading.Thread(target=worker.serve) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        submitted = [jobs.submit(made(number=number), room="room_1") for number in range(9)]
+        assert [task.wait(20).result for task in submitted] == list(range(9))
+        assert list(workers_seen(client)) == [worker.worker_id]
+        worker.stop()
+        for thread in threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive()
+        assert workers_seen(client) == {}
 
 
 def test_serve_in_the_main_thread_gives_signals_back(url: str) -> None:
