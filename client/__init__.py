@@ -39,7 +39,7 @@ from celery_jobs.client.errors import (
     ValidationFailed,
     WorkerNotFound,
 )
-from celery_jobs.client.manager import JobManager
+from celery_jobs.client.jobs import JobManager
 from celery_jobs.client.offered import register
 from celery_jobs.client.stream import TaskStream
 from celery_jobs.client.submitted import SubmittedTask

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from celery_jobs.client.errors import ClientError
 from celery_jobs.client.heartbeat import DEFAULT_INTERVAL_SECONDS
-from celery_jobs.client.manager import JobManager
+from celery_jobs.client.jobs import JobManager
 from celery_jobs.client.offered import OFFERED
 
 DEFAULT_URL: Final = "http://127.0.0.1:8000"

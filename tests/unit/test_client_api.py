@@ -59,7 +59,7 @@ def test_a_heartbeat_that_cannot_be_delivered_is_no_error() -> None:
 
 
 def test_registering_where_nobody_answers_is_an_error_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("celery_jobs.client.manager.CALL_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("celery_jobs.client.jobs.CALL_PATIENCE_SECONDS", 0.5)
     with JobManager("http://127.0.0.1:9") as jobs:
         with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9/v1/joblib/workers"):
             jobs.register(Rotate)

@@ -45,7 +45,7 @@ def test_a_command_that_cannot_start_says_why(arguments: tuple[str, ...], says: 
 def test_a_command_without_a_server_exits_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("celery_jobs.client.manager.CALL_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("celery_jobs.client.jobs.CALL_PATIENCE_SECONDS", 0.5)
     monkeypatch.setitem(OFFERED, Rotate, None)
     assert main(["json", "--url", "http://127.0.0.1:9"]) == 2
     assert "cannot start: http://127.0.0.1:9:" in capsys.readouterr().err
