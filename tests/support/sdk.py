@@ -11,12 +11,24 @@ from uuid import uuid4
 import httpx
 from pydantic import BaseModel
 
+from celery_jobs.client import ClaimedTask, JobManager, SubmittedTask
 from tests.support import sdk_tasks
 from tests.support.processes import Process, Processes
 from tests.support.waiting import wait_until
 
+BEAT_SECONDS = 0.5
+BEAT = ("--heartbeat-interval", str(BEAT_SECONDS))
 TAKES_TASKS = "taking tasks"
 JOBLIB = "/v1/joblib"
+
+
+def soon(timeout_seconds: float) -> dict[str, str]:
+    """Settings of a service that soon takes a silent worker for dead."""
+    return {
+        "ZNDRAW_JOBLIB_WORKER_TIMEOUT_SECONDS": str(timeout_seconds),
+        "ZNDRAW_JOBLIB_SWEEPER_INTERVAL_SECONDS": "0.3",
+        "ZNDRAW_JOBLIB_CLAIM_TIMEOUT_SECONDS": "1.5",
+    }
 
 
 class SdkWorkers:
@@ -86,3 +98,27 @@ def task_seen(client: httpx.Client, task: str) -> dict[str, Any]:
 def fresh(task_class: type[BaseModel]) -> type[Any]:
     """The class under a name that no other test has registered."""
     return type(f"{task_class.__name__}{uuid4().hex[:8]}", (task_class,), {"__module__": __name__})
+
+
+class Rotate(BaseModel):
+    """Gives back its angle and what it was called with."""
+
+    angle: float = 0.0
+
+    def run(self, *args: Any) -> list[Any]:
+        return [self.angle, *args]
+
+
+def claimed(jobs: JobManager, task_class: type[Any], **fields: Any) -> ClaimedTask:
+    """A task of a fresh class, registered, submitted and claimed."""
+    made = fresh(task_class)
+    jobs.register(made)
+    submitted = jobs.submit(made(**fields), room="room_1")
+    task = next(jobs.listen())
+    assert task.id == submitted.id
+    return task
+
+
+def submit_hold(jobs: JobManager, held: sdk_tasks.Hold) -> SubmittedTask:
+    """Submit it to the workers of `SdkWorkers`."""
+    return jobs.submit(held, room="room_1", job_room="room_1")

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,34 +13,16 @@ from pydantic import BaseModel
 
 from celery_jobs.client import ClientError, JobManager, SubmittedTask
 from tests.support.processes import Process, Processes
-from tests.support.stack import EMBEDDED, Stack
+from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("client-docs")
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "client.md").read_text(encoding="utf-8")
 DOCUMENTED_URL = "http://127.0.0.1:8000"
 BLOCKS = {
     block.partition("\n")[0].removeprefix("# "): block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 }
-
-
-@pytest.fixture(scope="module")
-def served(start_stack: Callable[..., Stack]) -> Stack:
-    """A service for all tests of this file."""
-    return start_stack(EMBEDDED)
-
-
-@pytest.fixture
-def url(served: Stack) -> str:
-    return served.apis[0].url
-
-
-@pytest.fixture
-def jobs(url: str) -> Iterator[JobManager]:
-    """A submitter."""
-    with JobManager(url) as jobs:
-        yield jobs
 
 
 class Page:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from celery_jobs.client import Forbidden, JobManager, Unauthorized
 from tests.support.processes import Processes
 from tests.support.sdk import SdkWorkers, fresh
-from tests.support.stack import EMBEDDED, Stack
+from tests.support.stack import Stack
 
 pytestmark = pytest.mark.xdist_group("client-keys")
 
@@ -24,13 +24,8 @@ KEYS = {
     "bob-key": {"identity": "bob"},
     "reader-key": {"identity": "reader", "scopes": ["read"]},
 }
+SETTINGS = {"JOBS_API_KEYS": json.dumps(KEYS)}
 AT_ONCE = 3.0  # seconds; less than what an outage would be waited out
-
-
-@pytest.fixture(scope="module")
-def served(start_stack: Callable[..., Stack]) -> Stack:
-    """A service with keys, for all tests of this file."""
-    return start_stack(EMBEDDED, JOBS_API_KEYS=json.dumps(KEYS))
 
 
 @pytest.fixture
