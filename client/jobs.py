@@ -115,6 +115,8 @@ class JobManager(Mapping[str, type[BaseModel]]):
         Then the running task finishes and the worker is taken away; a second signal ends it at once. What a handler
         raises fails its task; what it does not report stays as it is.
         """
+        if not self:
+            log.warning("no class is registered, so no task will come")
         serving = Serving(self.listen(), self._runs, self._hurry)
         self._serving.append(serving)
         try:

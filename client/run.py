@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, cast
 
@@ -32,8 +33,15 @@ class TaskRuns:
 
     def run(self, task: ClaimedTask, args: tuple[Any, ...]) -> None:
         """Run it and report; what is no longer this worker's is dropped with a line in the log."""
-        if not self._tell(task, lambda: self._reports.start(task)):
-            return
+        begun = time.monotonic()
+        # a handler may have started it
+        if task.status == "running" or self._tell(task, lambda: self._reports.start(task)):
+            self._run(task, args)
+        if task.ended:
+            took = time.monotonic() - begun
+            log.info("task %s of %s: %s after %.1f s", task.id, task.job_name, task.status, took)
+
+    def _run(self, task: ClaimedTask, args: tuple[Any, ...]) -> None:
         try:
             result = jsonable(self._call(task, args))
         except CannotRun as error:
@@ -53,10 +61,9 @@ class TaskRuns:
         task_class = self._classes.get(task.job_name)
         if task_class is None:
             raise CannotRun(f"the worker has no class for {task.job_name}")
-        run = getattr(task_class, "run", None)
-        if not callable(run):
+        if not callable(getattr(task_class, "run", None)):
             raise CannotRun(f"{task_class.__name__} has no method run")
-        result = run(_built(task_class, task.payload), *args)
+        result = _built(task_class, task.payload).run(*args)
         return _awaited(cast("Coroutine[Any, Any, Any]", result)) if inspect.iscoroutine(result) else result
 
     def _complete(self, task: ClaimedTask, result: Any) -> None:
@@ -84,7 +91,7 @@ class TaskRuns:
         return True
 
 
-def _built(task_class: type[BaseModel], payload: dict[str, Any]) -> BaseModel:
+def _built(task_class: type[BaseModel], payload: dict[str, Any]) -> Any:
     try:
         return task_class.model_validate_json(to_json(payload))  # as JSON, so that strict classes take it too
     except ValidationError as error:

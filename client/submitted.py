@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -11,6 +12,8 @@ from celery_jobs.client.errors import ClientError
 from celery_jobs.client.retry import CALL_PATIENCE_SECONDS, Backoff, Hurry, patiently
 from celery_jobs.client.task import RemoteTask
 from celery_jobs.client.wire import WAIT_SECONDS, Answer, Wire, parsed
+
+log = logging.getLogger("celery_jobs.client")
 
 _POLL_SECONDS = 1.0  # where the server does not wait
 
@@ -52,6 +55,8 @@ class SubmittedTask(RemoteTask):
         except ClientError as error:
             if not error.transient:
                 raise
+            if not backoff.failing:
+                log.warning("the job service does not answer, trying again until it does: %s", error)
             return backoff.pause_after(error)
         self._set(answer)
         backoff.reset()

@@ -36,6 +36,13 @@ def test_reports_of_a_handler_of_ones_own(jobs: JobManager, client: httpx.Client
     assert task.ended
 
 
+def test_a_handler_may_start_a_task_before_it_lets_it_run(jobs: JobManager) -> None:
+    task = claimed(jobs, Rotate, angle=1)
+    jobs.start(task)
+    task.run("later")
+    assert jobs.task(task.id).result == [1, "later"]
+
+
 @pytest.mark.parametrize(("error", "said"), [("no atoms", "no atoms"), (KeyError("x"), "KeyError: 'x'")])
 def test_a_handler_may_fail_a_task_that_it_did_not_start(jobs: JobManager, error: Any, said: str) -> None:
     task = claimed(jobs, NoRun)
