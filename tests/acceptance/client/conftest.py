@@ -44,3 +44,9 @@ def jobs(url: str) -> Iterator[JobManager]:
     """A worker and submitter in the test's own process."""
     with JobManager(url) as jobs:
         yield jobs
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tasks write in the test's own process stays in the test's folder."""
+    monkeypatch.chdir(tmp_path)
