@@ -2,7 +2,7 @@ r"""An application of somebody else's that takes remote workers in: the router i
 
     pip install 'celery-jobs[server]' aiosqlite
     export HOST_SECRET=$(python -c 'import secrets; print(secrets.token_hex())')
-    uvicorn --app-dir examples/remote_host main:app --port 8000 --timeout-graceful-shutdown 5
+    uvicorn --app-dir examples/remote_host main:app --port 8000
 
     TOKEN=$(python examples/remote_host/main.py alice --admin)
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8000/v1/me

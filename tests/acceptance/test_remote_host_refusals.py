@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.remote_host import Client, Host, problem
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("remote-host")
 ANGLE = {"type": "object", "properties": {"angle": {"type": "number"}}, "required": ["angle"]}
@@ -101,6 +104,25 @@ def test_mounted_below_a_prefix_its_addresses_begin_with_it(host: Host) -> None:
     submitted = known.call("POST", "/rooms/mounted/tasks/mounted:modifiers:Rotate", 202, json={})
     assert submitted.headers["location"] == f"/known/v1/joblib/tasks/{submitted.json()['id']}"
     assert host.http.get(submitted.headers["location"]).json()["id"] == submitted.json()["id"]
+
+
+def test_who_waits_is_answered_when_the_host_is_told_to_end(new_host: Callable[..., Host], tmp_path: Path) -> None:
+    host = new_host(
+        app="bare:app", DATABASE_URL=f"sqlite+aiosqlite:///{tmp_path / 'host.db'}", JOBS_API_KEYS=json.dumps(KEYS)
+    )
+    host.wait_ready()
+    worker = host.client("key-of-alice")
+    worker.register("ending")
+    task = worker.submit("ending")
+    worker.claim()
+    before = worker.call("GET", "/workers", 200).text
+    with ThreadPoolExecutor(2) as waiting:
+        end, claim = waiting.submit(worker.task, task, 60), waiting.submit(worker.claim, 60)
+        wait_until(lambda: worker.call("GET", "/workers", 200).text != before, "the claim waits")
+        host.process.terminate()
+        assert (claim.result(10), end.result(10)["status"]) == (None, "claimed")
+    assert host.process.wait(5) in (0, -15)
+    assert "Traceback" not in host.process.log
 
 
 def test_a_host_that_gives_no_session_reads_so_in_its_log(host: Host) -> None:

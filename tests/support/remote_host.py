@@ -103,7 +103,7 @@ class Host:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         env = {name: value.replace("{own url}", self.url) for name, value in env.items()}
         path = os.pathsep.join([str(folder), str(EXAMPLE)])
-        command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--timeout-graceful-shutdown", "1"]
+        command = [sys.executable, "-m", "uvicorn", app, "--port", str(port)]
         self.process: Process = processes.start(
             command, name="host", env={**clean, "PYTHONPATH": path, "HOST_SECRET": _SECRET, **env}, cwd=folder
         )
