@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from sqlalchemy import Column, Connection, Engine, Integer, MetaData, Table, create_engine, event, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -142,6 +144,18 @@ def test_a_migration_of_the_hosts_own_alembic_may_make_them(host_url: str, tmp_p
         assert tables_of(connection) == OURS | {"hosts_own", "alembic_version"}
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["first"]
         assert {each["name"] for each in inspect(connection).get_columns("hosts_own")} == {"id", "more"}
+    engine.dispose()
+
+
+def test_autogenerate_of_the_hosts_alembic_leaves_them_alone_when_told_to(host_url: str) -> None:
+    """As docs/remote-host.md tells it."""
+    engine = create_engine(host_url)
+    create_tables(engine)
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), MetaData())
+        assert {each[1].name for each in found if each[0] == "remove_table"} == OURS
+        told = {"include_name": lambda name, type_, _: type_ != "table" or name not in OURS}
+        assert compare_metadata(MigrationContext.configure(connection, opts=told), MetaData()) == []
     engine.dispose()
 
 
