@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, selectinload
 from celery_jobs.api.joblib import Job, Task, TaskStatus, Worker, WorkerJobLink
 from celery_jobs.records import cancel, submit
 from celery_jobs.records.ids import JobId, uuid_of
-from celery_jobs.records.remote import claims, registering, reports, tasks, workers
+from celery_jobs.records.remote import claims, leaving, registering, reports, tasks
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.remote.reports import Report
 from celery_jobs.records.remote.workers import Who
@@ -180,7 +180,7 @@ def test_what_is_removed_deleted_or_celerys_is_left_out(face: Face, session: Ses
     assert session.scalars(select(Worker.id)).all() == ["alice"]
     assert session.get(Worker, runner.worker) is None
     face.write(cancel.cancel, kept)
-    face.write(workers.remove, ALICE, LEASE)
+    face.write(leaving.remove, ALICE, LEASE)
     session.rollback()  # and so a new snapshot
     assert session.scalars(select(Job)).all() == session.scalars(select(WorkerJobLink)).all() == []
     left = session.scalars(select(Task)).one()
