@@ -129,14 +129,17 @@ def new_stack(new_service: Callable[..., Service], request: pytest.FixtureReques
 def start_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Stack]]:
-    """Starts a deployment without other servers that the tests of one file share."""
+    """Starts a deployment that the tests of one file share, with as many API processes as they need."""
     ledger = Processes(tmp_path_factory.mktemp("logs"))
     started: list[Stack] = []
 
-    def start(kind: Kind, slots: int = SHARED_SLOTS, **env: str) -> Stack:
+    def start(kind: Kind, slots: int = SHARED_SLOTS, *, worker: bool = True, apis: int = 1, **env: str) -> Stack:
         folder = tmp_path_factory.mktemp(kind.name)
         service = Service(ledger, folder, {**environment(kind, folder, request), **env})
-        started.append(Stack(kind, service, slots).start())
+        started.append(Stack(kind, service, slots))
+        started[-1].start(worker=worker)
+        for _ in range(apis - 1):
+            started[-1].api()
         return started[-1]
 
     yield start
