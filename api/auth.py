@@ -11,11 +11,10 @@ from typing import Final
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from celery_jobs.api.problems import UNAUTHORIZED, Forbidden, problem
+from celery_jobs.api.problems import CHALLENGE, UNAUTHORIZED, Forbidden, Unauthorized, problem
 from celery_jobs.records.settings import ApiKey
 
 _CALLER: Final = "celery_jobs.caller"
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="celery-jobs"'}
 PUBLIC_PATHS: Final = frozenset({"/", "/health", "/health/$stream", "/livez", "/readyz"})
 PUBLIC_PREFIXES: Final = ("/static/", "/v1/problems/")
 PUBLIC_POSTS: Final = frozenset({"/session", "/v1/joblib/sweep"})
@@ -70,8 +69,7 @@ class KeyCheck:
             key = _presented(scope)
             caller = self._keys.caller(key) if key else None
             if caller is None and not is_public(scope["method"], _path(scope)):
-                detail = "The key is not valid" if key else "This call needs a key: X-API-Key or Authorization: Bearer"
-                await problem(scope, UNAUTHORIZED, detail, headers=_CHALLENGE)(scope, receive, send)
+                await problem(scope, UNAUTHORIZED, _refusal(key), headers=CHALLENGE)(scope, receive, send)
                 return
             scope[_CALLER] = caller or NOBODY
         await self.app(scope, receive, send)
@@ -80,6 +78,23 @@ class KeyCheck:
 def caller_of(request: Request) -> Caller:
     """Who made this request."""
     return request.scope.get(_CALLER, LOCAL)
+
+
+def caller_in_host(request: Request, keys: Mapping[str, ApiKey]) -> Caller:
+    """Who made this request to an app that is not ours, and so has no KeyCheck in front; Unauthorized."""
+    if not keys:
+        raise Unauthorized(
+            "The application does not say who calls: set JOBS_API_KEYS, or override get_current_identity"
+        )
+    key = _presented(request.scope)
+    caller = Keys(keys).caller(key) if key else None
+    if caller is None:
+        raise Unauthorized(_refusal(key))
+    return caller
+
+
+def _refusal(key: bytes) -> str:
+    return "The key is not valid" if key else "This call needs a key: X-API-Key or Authorization: Bearer"
 
 
 async def reader(request: Request) -> Caller:

@@ -13,13 +13,16 @@ from pydantic import BaseModel, ValidationError
 M = TypeVar("M", bound=BaseModel)
 
 
-def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that gives the body as `model`, or answers 422."""
+def json_body(model: type[M], *, optional: bool = False) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that gives the body as `model`, or answers 422; no body at all is an empty one where `optional`."""
 
     async def parse(request: Request) -> M:
+        body = await request.body()
+        if optional and not body:
+            return model()
         _demand_json(request)
         try:
-            return model.model_validate_json(await request.body())
+            return model.model_validate_json(body)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False, include_input=False)
             raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None

@@ -15,9 +15,12 @@ from starlette.middleware import Middleware
 from celery_jobs.api import lifespan, monitoring, openapi, problems
 from celery_jobs.api.auth import KeyCheck
 from celery_jobs.api.guard import AnswerWhenCutOff, BodyLimit, Cors, OriginGuard, Unforeseen
+from celery_jobs.api.joblib import routers as joblib
+from celery_jobs.api.joblib.problems import ProblemException, problem_exception_handler
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.records.queues import check_limit
+from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.tasks import metrics as counting
 from celery_jobs.tasks.scheduler import CeleryScheduler
@@ -55,6 +58,7 @@ class BaseServiceBuilder:
     def __init__(self, *, info: ServiceInfo, settings: Settings | None = None) -> None:
         self._info = info
         self._settings = settings
+        self._remote_settings: JobLibSettings | None = None
         self._job_options: JobOptions | None = None
         self._health = False
         self._monitoring = False
@@ -106,6 +110,7 @@ class BaseServiceBuilder:
     def build(self) -> FastAPI:
         """The app; nothing runs before its lifespan does. SettingsError when a setting is wrong."""
         settings = self._settings = self._settings or load_settings()
+        self._remote_settings = load_joblib_settings()
         app = FastAPI(
             title=self._info.display_name,
             version=self._info.version,
@@ -115,7 +120,9 @@ class BaseServiceBuilder:
             middleware=_middleware(settings),
             redirect_slashes=False,
         )
+        app.state.guarded = True  # by its keys, or by OriginGuard
         problems.install(app)
+        app.add_exception_handler(ProblemException, problem_exception_handler)
         self._route(app)
         openapi.install(app, self._own, with_keys=bool(settings.api_keys))
         return app
@@ -135,7 +142,8 @@ class BaseServiceBuilder:
                 await stack.enter_async_context(lifespan.run_without_jobs(app))
             else:
                 scheduler = self._create_scheduler(self._job_options)
-                await stack.enter_async_context(lifespan.run_jobs(app, scheduler))
+                remote = self._remote_settings or load_joblib_settings()
+                await stack.enter_async_context(lifespan.run_jobs(app, scheduler, remote))
             if self._monitoring and self._job_options is not None:
                 await stack.enter_async_context(monitoring.tell_streams(app))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
@@ -154,6 +162,10 @@ class BaseServiceBuilder:
                 self._serve(app, router, f"{base}/tasks", "tasks")
             self._serve(app, jobs.router, options.prefix, *names)
             self._serve(app, queues.router, f"{base}/queues", "queues")
+            for router in joblib.PARTS:
+                self._serve(app, router, joblib.PREFIX, joblib.TAG)
+            self._serve(app, joblib.me, "")
+            app.include_router(joblib.pages)
         if self._health:
             self._serve(app, health.router, "", "health")
         if self._monitoring:

@@ -18,11 +18,13 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celery_jobs.api.health import Check, HealthWatch
+from celery_jobs.api.joblib import life as remote
 from celery_jobs.api.stream.all_jobs import AllJobs
 from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
+from celery_jobs.records.remote.settings import JobLibSettings
 from celery_jobs.tasks.lifeline import ONE_WISH_SECONDS
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
@@ -31,7 +33,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.asynccontextmanager
-async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[None]:
+async def run_jobs(app: FastAPI, scheduler: CeleryScheduler, remote_settings: JobLibSettings) -> AsyncGenerator[None]:
     """Scheduler, hub and readers; at the end streams close first, then the scheduler drains, then the database goes."""
     hub = Hub()
     app.state.scheduler, app.state.hub = scheduler, hub
@@ -49,7 +51,8 @@ async def run_jobs(app: FastAPI, scheduler: CeleryScheduler) -> AsyncGenerator[N
     }
     with _told_first(hub, scheduler):  # to the end, since a second signal cuts it short
         try:
-            yield
+            async with remote.run(app, scheduler, hub, remote_settings):
+                yield
         finally:
             hub.close()
             for reader in readers:

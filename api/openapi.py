@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from celery_jobs.api import auth
+from celery_jobs.api.joblib.dependencies import get_call
 from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, TOO_LARGE, UNAUTHORIZED
 from celery_jobs.api.schemas.compute import ComputeRequest
 from celery_jobs.api.schemas.jobs import Deleted, DeletedJob
@@ -38,6 +39,7 @@ _TAGS: Final = {
     "compute": "The example task: it computes for a while, then answers 42.",
     "tasks": "The tasks that may be submitted.",
     "queues": "Limits, pauses and depths.",
+    "remote workers": "Jobs that machines register and pull over HTTP: rooms, tasks, workers.",
     "health": "The state of the service, for people and for probes.",
 }
 _INVALID: Final = str(INVALID.status)
@@ -58,7 +60,7 @@ def install(app: FastAPI, routers: Sequence[APIRouter], *, with_keys: bool) -> N
 
     `routers` are the service's own: their routes name every problem that is theirs alone. Others keep what they say.
     """
-    needs = {route.name: _scope(route.dependant) for route in _routes(routers)}
+    needs = {route.name: _scope_of(route) for route in _routes(routers)}
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -156,6 +158,12 @@ def _add_components(schema: dict[str, Any], with_keys: bool) -> None:
 
 def _routes(routers: Sequence[APIRouter]) -> list[APIRoute]:
     return [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+
+
+def _scope_of(route: APIRoute) -> str | None:
+    if any(each.call is get_call for each in route.dependant.dependencies):  # the second API: by the method
+        return "read" if route.methods == {"GET"} else "submit"
+    return _scope(route.dependant)
 
 
 def _scope(dependant: Dependant) -> str | None:

@@ -23,6 +23,8 @@ from starlette.types import Scope
 from celery_jobs.records import errors
 
 URN: Final = "urn:servicekit:error:"
+PAGES: Final = "/v1/problems/"  # of the second API, whose types are addresses of pages
+SECOND_API: Final = ("/v1/joblib", "/v1/me")
 MEDIA_TYPE: Final = "application/problem+json"
 
 
@@ -47,6 +49,15 @@ INVALID = Kind("validation-failed", "Validation Failed", 422)
 INTERNAL = Kind("internal", "Internal Server Error", 500)
 UNAVAILABLE = Kind("unavailable", "Service Unavailable", 503)
 
+JOB_NOT_FOUND = Kind("job-not-found", "Not Found", 404)
+TASK_NOT_FOUND = Kind("task-not-found", "Not Found", 404)
+WORKER_NOT_FOUND = Kind("worker-not-found", "Not Found", 404)
+SCHEMA_CONFLICT = Kind("schema-conflict", "Conflict", 409)
+INVALID_TASK_TRANSITION = Kind("invalid-task-transition", "Conflict", 409)
+INVALID_CATEGORY = Kind("invalid-category", "Bad Request", 400)
+INVALID_ROOM_ID = Kind("invalid-room-id", "Bad Request", 400)
+PAYLOAD_INVALID = Kind("payload-invalid", "Unprocessable Content", 422)
+
 
 class Forbidden(errors.JobsError):
     """The key is good but does not allow this."""
@@ -54,6 +65,12 @@ class Forbidden(errors.JobsError):
     def __init__(self, identity: str, needs: str) -> None:
         super().__init__(f"The key of {identity!r} does not allow this; it needs {needs}")
 
+
+class Unauthorized(errors.JobsError):
+    """The call comes from nobody who is known."""
+
+
+CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="celery-jobs"'}
 
 KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.InvalidJobId: INVALID_ULID,
@@ -69,11 +86,23 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.JobNotOurs: CONFLICT,
     errors.ForceImpossible: CONFLICT,
     errors.ResultUnavailable: CONFLICT,
+    errors.RemoteJobGone: CONFLICT,
+    errors.RemoteJobNotFound: JOB_NOT_FOUND,
+    errors.RemoteTaskNotFound: TASK_NOT_FOUND,
+    errors.WorkerNotFound: WORKER_NOT_FOUND,
+    errors.SchemaConflict: SCHEMA_CONFLICT,
+    errors.InvalidTaskTransition: INVALID_TASK_TRANSITION,
+    errors.InvalidCategory: INVALID_CATEGORY,
+    errors.InvalidRoomId: INVALID_ROOM_ID,
+    errors.PayloadInvalid: PAYLOAD_INVALID,
+    errors.NotAllowed: FORBIDDEN,
+    errors.RemoteError: INTERNAL,
     errors.DatabaseUnavailable: UNAVAILABLE,
     errors.ShuttingDown: UNAVAILABLE,
     errors.SettingsError: INTERNAL,
     errors.JobsError: INTERNAL,
     Forbidden: FORBIDDEN,
+    Unauthorized: UNAUTHORIZED,
 }
 
 _BY_STATUS: Final = {
@@ -96,16 +125,22 @@ def problem(
 ) -> Response:
     """The problem document of a kind as a response; `faults` are the `errors` of a 422."""
     body: dict[str, Any] = {
-        "type": URN + kind.name,
+        "type": (PAGES if in_second_api(scope) else URN) + kind.name,
         "title": kind.title,
         "status": kind.status,
         "detail": detail,
         "instance": request_path(scope),
     }
-    if kind is INVALID:
+    if kind.status == INVALID.status:
         body["errors"] = list(faults or ())
     content = pydantic_core.to_json(body, inf_nan_mode="null", serialize_unknown=True)
     return Response(content, kind.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def in_second_api(scope: Scope) -> bool:
+    """Whether the request is one of the second API (contract, section 8), wherever a host app has it."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return any(path == own or path.startswith(f"{own}/") for own in SECOND_API)
 
 
 def unavailable(scope: Scope, detail: str) -> Response:
@@ -140,22 +175,36 @@ async def nobody_there(request: Request, error: Exception) -> Response:
 
 async def domain_problem(request: Request, error: Exception) -> Response:
     """Any JobsError, by the table."""
-    kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    assert isinstance(error, errors.JobsError)
+    kind = kind_of(error)
     if kind is INTERNAL:
         return await internal_problem(request, error)
-    headers: dict[str, str] = {}
-    if kind is UNAVAILABLE:
-        headers["Retry-After"] = str(getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS))
-    faults: Sequence[Mapping[str, Any]] = ()
-    if isinstance(error, errors.ArgumentsInvalid):
-        faults = error.errors
-    elif isinstance(error, errors.IdempotencyKeyReused):
-        faults = [fault(("header", "Idempotency-Key"), str(error))]
-    elif isinstance(error, errors.InvalidCursor):
-        faults = [fault(("query", "cursor"), str(error))]
-    elif isinstance(error, errors.InvalidLimit):
-        faults = [fault(("body", "max_concurrency"), str(error))]
-    return problem(request.scope, kind, str(error), headers=headers, faults=faults)
+    return problem(request.scope, kind, str(error), headers=_headers_of(error), faults=_faults_of(error))
+
+
+def kind_of(error: errors.JobsError) -> Kind:
+    """The family of a domain error."""
+    return next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+
+
+def _headers_of(error: errors.JobsError) -> dict[str, str]:
+    if isinstance(error, Unauthorized):
+        return CHALLENGE
+    if kind_of(error) is not UNAVAILABLE:
+        return {}
+    return {"Retry-After": str(getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS))}
+
+
+def _faults_of(error: errors.JobsError) -> Sequence[Mapping[str, Any]]:
+    if isinstance(error, errors.ArgumentsInvalid | errors.PayloadInvalid):
+        return error.errors
+    if isinstance(error, errors.IdempotencyKeyReused):
+        return [fault(("header", "Idempotency-Key"), str(error))]
+    if isinstance(error, errors.InvalidCursor):
+        return [fault(("query", "cursor"), str(error))]
+    if isinstance(error, errors.InvalidLimit):
+        return [fault(("body", "max_concurrency"), str(error))]
+    return ()
 
 
 async def validation_problem(request: Request, error: Exception) -> Response:

@@ -74,7 +74,7 @@ class Submission:
             submitted_by=self.caller.identity,
             idempotency_key=key,
             idempotency_scope=f"{self.caller.identity}\n{path}" if key else "",
-            fingerprint=_fingerprint(arguments) if key else b"",
+            fingerprint=fingerprint(arguments) if key else b"",
         )
 
     async def _answer(self, submitted: Submitted) -> Response:
@@ -107,7 +107,7 @@ async def read_submission(request: Request) -> Submission:
     """The dependency of every submit; 403 for a key that may not, 422 for options that are wrong."""
     caller = await submitter(request)
     options = _options(request) if request.scope["query_string"] else _DEFAULTS
-    return Submission(request, caller, options, _idempotency_key(request))
+    return Submission(request, caller, options, idempotency_key(request))
 
 
 SubmissionDep = Annotated[Submission, Depends(read_submission)]
@@ -142,7 +142,8 @@ def _options(request: Request) -> SubmitQuery:
         raise RequestValidationError([{**each, "loc": ("query", *each["loc"])} for each in faults]) from None
 
 
-def _idempotency_key(request: Request) -> str | None:
+def idempotency_key(request: Request) -> str | None:
+    """The header of a submit that may be repeated; 422 for one that is too long."""
     key = request.headers.get("idempotency-key")
     if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
         message = f"An Idempotency-Key has 1 to {_LONGEST_KEY} characters"
@@ -150,7 +151,7 @@ def _idempotency_key(request: Request) -> str | None:
     return key
 
 
-def _fingerprint(body: bytes) -> bytes:
+def fingerprint(body: bytes) -> bytes:
     """Equal for bodies that say the same, however they are spelled."""
     try:
         return json.dumps(pydantic_core.from_json(body), sort_keys=True).encode()

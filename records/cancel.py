@@ -36,6 +36,8 @@ _S = JobStatus
 # only a worker that knows nothing of us may still run what was published to it
 _WITH_FOREIGN_WORKER = and_(_c.kind == str(JobKind.foreign), _c.dispatched_at.is_not(None))
 
+_REMOTE = _c.kind == str(JobKind.remote)
+
 PREFORK_POOL = "prefork"
 
 _WHO = (_c.status, _c.worker, _c.attempt)
@@ -66,6 +68,7 @@ def _cancel(*guards: Any) -> Update:
     return move(
         {_S.pending: _S.canceled, _S.running: _S.canceling},
         _c.id == bindparam("job_id"),
+        ~_REMOTE,
         *guards,
         cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
         cancel_mode=_mode(bindparam("force")),
@@ -91,6 +94,15 @@ _CANCEL_FOREIGN = move(
     _WITH_FOREIGN_WORKER,
     cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
     cancel_mode=func.coalesce(_c.cancel_mode, str(CancelMode.wait)),
+).returning(*_WHO)
+# nobody sees into a remote worker, so nothing could end a wait for it; it is told, and its late report is refused
+_CANCEL_REMOTE = move(
+    {_S.pending: _S.canceled, _S.running: _S.canceled},
+    _c.id == bindparam("job_id"),
+    _REMOTE,
+    _c.deleted_at.is_(None),
+    cancel_requested_at=func.coalesce(_c.cancel_requested_at, now()),
+    cancel_mode=func.coalesce(_c.cancel_mode, str(CancelMode.interrupt)),
 ).returning(*_WHO)
 _FORCE_LATER = (
     update(jobs)
@@ -127,6 +139,7 @@ def _ask(connection: Connection, job_id: JobId, force: bool) -> tuple[JobRecord,
     named = {"job_id": job_id}
     moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
     moved = moved or connection.execute(_CANCEL_FOREIGN, named).first()
+    moved = moved or connection.execute(_CANCEL_REMOTE, named).first()
     if moved is None and force:
         connection.execute(_FORCE_LATER, named)
     return reads.record(connection, job_id), moved is not None
@@ -173,6 +186,7 @@ def delete_job(connection: Connection, job_id: JobId, *, again: bool = False) ->
     `again`: an earlier try may have done it and its answer was lost.
     """
     moved = connection.execute(_DELETE_CANCELS, {"job_id": job_id, "force": False}).first()
+    moved = moved or connection.execute(_CANCEL_REMOTE, {"job_id": job_id}).first()
     row = connection.execute(_HIDE, {"job_id": job_id}).first()
     if row is None and again:
         row = connection.execute(_HIDDEN, {"job_id": job_id}).first()

@@ -11,10 +11,21 @@ JobsError
 ├── JobFinished           a completed or failed job cannot be canceled
 ├── JobUnfinished         only a job that has ended can be retried
 ├── JobNotOurs            the job is known by events only: what it was called with is not
+├── RemoteJobGone         the task's job is no longer registered, so it cannot be retried
 ├── InvalidCursor         the text is no place in a list
 ├── ForceImpossible       the worker's pool cannot end the process that runs the job
 ├── ResultUnavailable     the job failed, was canceled or has not finished
 ├── DatabaseUnavailable   the record table cannot be reached now
+├── RemoteError           of rooms, registered jobs, their tasks and remote workers
+│   ├── InvalidRoomId         a room's id holds @ or :, or is empty
+│   ├── InvalidCategory       not among ZNDRAW_JOBLIB_ALLOWED_CATEGORIES
+│   ├── RemoteJobNotFound     no such registered job in this room
+│   ├── SchemaConflict        the job is registered with another schema
+│   ├── PayloadInvalid        the payload does not fit the registered schema
+│   ├── RemoteTaskNotFound
+│   ├── InvalidTaskTransition the task's state, or its holder's loss, does not allow this report
+│   ├── WorkerNotFound        unknown, taken away, or silent for too long
+│   └── NotAllowed            the caller is neither the owner nor an admin
 ├── ShuttingDown          this process takes no new jobs
 └── SettingsError         a setting is wrong; says which and what to write instead
 """
@@ -117,6 +128,13 @@ class JobNotOurs(JobsError):
         super().__init__(f"Job {job_id} was sent by another program and is known by its events only; retry it there")
 
 
+class RemoteJobGone(JobsError):
+    """Nobody serves the job any more, so its task cannot be retried."""
+
+    def __init__(self, full_name: str) -> None:
+        super().__init__(f"No worker serves {full_name} any more; retry when one has registered it again")
+
+
 class InvalidCursor(JobsError, ValueError):
     """The text is no place in a list; the address in a list's `Link` header holds one."""
 
@@ -152,6 +170,90 @@ class DatabaseUnavailable(JobsError):
         self.reason = reason
         self.in_doubt = in_doubt
         self.retry_after_seconds = retry_after_seconds
+
+
+class RemoteError(JobsError):
+    """Something about remote work (contract, section 8)."""
+
+
+class InvalidRoomId(RemoteError, ValueError):
+    """The text is no room's id."""
+
+    def __init__(self, room_id: str) -> None:
+        super().__init__(f"The room id {room_id!r} is not valid: it must not be empty, nor hold '@', ':' or '/'")
+
+
+class InvalidCategory(RemoteError, ValueError):
+    """The category is not among the allowed ones."""
+
+    def __init__(self, category: str, allowed: Sequence[str]) -> None:
+        names = ", ".join(allowed)
+        super().__init__(
+            f"The category {category!r} is not allowed; allowed are {names} (ZNDRAW_JOBLIB_ALLOWED_CATEGORIES)"
+        )
+
+
+class RemoteJobNotFound(RemoteError, KeyError):
+    """No job of this name is registered in the room or globally."""
+
+    def __init__(self, full_name: str) -> None:
+        super().__init__(f"Job {full_name} not found in this room: GET /v1/joblib/rooms/{{room}}/jobs lists its jobs")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SchemaConflict(RemoteError):
+    """The name is taken by a job with another schema, or by a Celery task."""
+
+    def __init__(self, full_name: str, why: str = "is registered with another schema") -> None:
+        super().__init__(f"Job {full_name} {why}; choose another name, or wait until its workers are gone")
+
+
+class PayloadInvalid(RemoteError, ValueError):
+    """The payload does not fit the job's schema; `errors` has one entry a fault (`loc`, `msg`, `type`)."""
+
+    def __init__(self, full_name: str, errors: Sequence[dict[str, Any]]) -> None:
+        what = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in errors[:3])
+        super().__init__(f"The payload does not fit job {full_name}: {what}")
+        self.errors = list(errors)
+
+
+class RemoteTaskNotFound(RemoteError, KeyError):
+    """No task has this id, or it was deleted."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"Task {task_id} not found")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidTaskTransition(RemoteError):
+    """The report changes nothing: the task is not in a state that it may follow."""
+
+    def __init__(self, task_id: str, status: str, wanted: str) -> None:
+        super().__init__(f"Task {task_id} is {status} and cannot become {wanted}; nothing was changed")
+
+
+class WorkerNotFound(RemoteError, KeyError):
+    """No remote worker has this id now."""
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(
+            f"Worker {worker_id} not found: it never registered, was taken away, or was silent for too long; "
+            "register again"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotAllowed(RemoteError):
+    """The caller is neither whom it belongs to nor an admin."""
+
+    def __init__(self, identity: str, what: str) -> None:
+        super().__init__(f"{identity!r} may not {what}")
 
 
 class ShuttingDown(JobsError, RuntimeError):

@@ -45,6 +45,18 @@ class CancelOutcome(StrEnum):
 
 _S = JobStatus
 
+
+class TaskStatus(StrEnum):
+    """The state of a remote task, as `/v1/joblib` spells it (contract, section 8)."""
+
+    pending = "pending"
+    claimed = "claimed"
+    running = "running"
+    completed = "completed"
+    failed = "failed"
+    cancelled = "cancelled"
+
+
 # target -> the states it may be reached from; every write of a status is guarded by this table
 MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     _S.pending: frozenset({_S.running}),  # a Celery retry, or a lost worker with a task that is safe to run again
@@ -60,3 +72,19 @@ UNFINISHED: frozenset[JobStatus] = frozenset(_S) - TERMINAL
 
 # the states in which code of the job may be executing
 EXECUTING: frozenset[JobStatus] = frozenset({_S.running, _S.canceling})
+
+
+def task_status(status: JobStatus, *, claimed: bool) -> TaskStatus:
+    """The word of the second API for a job's state; `claimed`: a remote worker has it and has not begun."""
+    if status is JobStatus.pending:
+        return TaskStatus.claimed if claimed else TaskStatus.pending
+    return _TASK_STATUS[status]
+
+
+_TASK_STATUS = {
+    _S.running: TaskStatus.running,
+    _S.canceling: TaskStatus.running,  # a Celery task; what remote workers run is canceled at once
+    _S.completed: TaskStatus.completed,
+    _S.failed: TaskStatus.failed,
+    _S.canceled: TaskStatus.cancelled,
+}

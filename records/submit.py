@@ -12,10 +12,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from celery_jobs.records.changes import change_mark
 from celery_jobs.records.clock import from_now, now
-from celery_jobs.records.errors import IdempotencyKeyReused
+from celery_jobs.records.errors import IdempotencyKeyReused, RemoteJobNotFound
 from celery_jobs.records.ids import JobId, new_job_id
-from celery_jobs.records.states import JobStatus
-from celery_jobs.records.tables import idempotency_keys, jobs
+from celery_jobs.records.states import JobKind, JobStatus
+from celery_jobs.records.tables import idempotency_keys, jobs, remote_jobs
 from celery_jobs.records.text import clean_list
 
 
@@ -31,10 +31,13 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a submit asks for; `args` and `kwargs` are JSON texts."""
+    """What a submit asks for; `args` and `kwargs` are JSON texts.
+
+    Submitted in a room it names that and its job; where remote workers serve the job, its registration, and no queue.
+    """
 
     task: str
-    queue: str
+    queue: str | None
     args: str = "[]"
     kwargs: str = "{}"
     id: JobId = field(default_factory=new_job_id)
@@ -47,7 +50,15 @@ class NewJob:
     retry_on_worker_lost: bool = False
     max_attempts: int = 3
     retry_of: JobId | None = None
+    room_id: str | None = None
+    job_name: str | None = None
+    registration: str | None = None
     idempotency: IdempotencyKey | None = None
+
+    @property
+    def kind(self) -> JobKind:
+        """Who will run it."""
+        return JobKind.own if self.registration is None else JobKind.remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +103,8 @@ def _insert_arrays() -> Insert:
 
 
 _COLUMNS = (
-    *("id", "task", "queue", "args", "kwargs", "priority", "tags", "submitted_by", "run_at"),
-    *("interruptible", "retry_on_worker_lost", "max_attempts", "retry_of"),
+    *("id", "kind", "task", "queue", "args", "kwargs", "priority", "tags", "submitted_by", "run_at"),
+    *("interruptible", "retry_on_worker_lost", "max_attempts", "retry_of", "room_id", "job_name", "registration"),
 )
 _INSERT_ARRAYS = _insert_arrays()
 
@@ -108,19 +119,46 @@ def insert_fresh(connection: Connection, batch: Sequence[NewJob]) -> list[Submit
     return [Submitted(job.id) for job in batch]
 
 
-def insert_batch(connection: Connection, batch: Sequence[NewJob]) -> list[Submitted | IdempotencyKeyReused]:
+Outcome = Submitted | IdempotencyKeyReused | RemoteJobNotFound
+
+
+def is_plain(job: NewJob) -> bool:
+    """Whether `insert_fresh` may take it: no key, and no registration that might be removed meanwhile."""
+    return job.idempotency is None and job.registration is None
+
+
+def insert_batch(connection: Connection, batch: Sequence[NewJob]) -> list[Outcome]:
     """Insert the jobs in their order; one outcome a job, in the same order. Safe to repeat with the same ids."""
-    answers: dict[int, Submitted | IdempotencyKeyReused] = {}
+    answers: dict[int, Outcome] = {}
     keyed = [index for index, job in enumerate(batch) if job.idempotency is not None]
     # two batches that take the same keys in another order would deadlock
     for index in sorted(keyed, key=lambda index: _key_order(batch[index])):
         earlier = _take_key(connection, batch[index])
         if earlier is not None:
             answers[index] = earlier
+    kept = _kept_registrations(connection, batch)
+    for index, job in enumerate(batch):
+        if index not in answers and job.registration is not None and job.registration not in kept:
+            answers[index] = RemoteJobNotFound(str(job.job_name))
+            _give_key_back(connection, job)
     fresh = [job for index, job in enumerate(batch) if index not in answers]
     if fresh:
         insert_fresh(connection, fresh)
     return [answers.get(index) or Submitted(job.id) for index, job in enumerate(batch)]
+
+
+def _kept_registrations(connection: Connection, batch: Sequence[NewJob]) -> set[str]:
+    """Those that are still registered, and stay so until this transaction has committed."""
+    named = sorted({job.registration for job in batch if job.registration is not None})
+    if not named:
+        return set()
+    query = select(remote_jobs.c.id).where(remote_jobs.c.id.in_(named), remote_jobs.c.removed_at.is_(None))
+    return set(connection.execute(query.order_by(remote_jobs.c.id).with_for_update(read=True)).scalars())
+
+
+def _give_key_back(connection: Connection, job: NewJob) -> None:
+    if job.idempotency is not None:
+        connection.execute(delete(idempotency_keys).where(_k.job_id == job.id))
 
 
 def _key_order(job: NewJob) -> tuple[str, str]:
@@ -131,6 +169,7 @@ def _key_order(job: NewJob) -> tuple[str, str]:
 def _values(job: NewJob) -> dict[str, Any]:
     return {
         "id": job.id,
+        "kind": str(job.kind),
         "task": job.task,
         "queue": job.queue,
         "args": job.args,
@@ -144,6 +183,9 @@ def _values(job: NewJob) -> dict[str, Any]:
         "retry_on_worker_lost": job.retry_on_worker_lost,
         "max_attempts": job.max_attempts,
         "retry_of": job.retry_of,
+        "room_id": job.room_id,
+        "job_name": job.job_name,
+        "registration": job.registration,
     }
 
 

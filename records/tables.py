@@ -1,4 +1,4 @@
-"""The tables of the jobs API. Alembic's migrations make them; a test compares the two.
+"""The tables. Alembic's migrations make them; a test compares the two.
 
 JSON is kept as text: PostgreSQL's jsonb refuses an escaped NUL, and nothing here is searched by its content.
 """
@@ -41,6 +41,11 @@ _WAITING_SQL = text("status = 'pending' AND dispatched_at IS NULL")
 _ACTIVE_SQL = text("status IN ('running', 'canceling') OR (status = 'pending' AND dispatched_at IS NOT NULL)")
 _ENDED_SQL = text("finished_at IS NOT NULL AND deleted_at IS NULL")
 _DELETED_OWN_SQL = text("deleted_at IS NOT NULL AND kind = 'own' AND celery_id IS NULL")
+_CLAIMABLE_SQL = text("status = 'pending' AND dispatched_at IS NULL AND registration IS NOT NULL")
+_HELD_SQL = text("kind = 'remote' AND worker_incarnation IS NOT NULL")
+_UNFINISHED_REMOTE_SQL = text("registration IS NOT NULL AND finished_at IS NULL")
+_IN_A_ROOM_SQL = text("room_id IS NOT NULL")
+_REMOTE_SQL = text("kind = 'remote'")
 
 jobs = Table(
     "jobs",
@@ -69,14 +74,20 @@ jobs = Table(
     Column("parent_id", CleanText),
     Column("root_id", CleanText),
     Column("extra", CleanText),  # headers and embed of messages that we did not send; fields of record subclasses
+    # --- of a task that was submitted in a room: where, the full name of its job, and the registration that remote
+    # workers serve (none where Celery does)
+    Column("room_id", CleanText),
+    Column("job_name", CleanText),
+    Column("registration", String(26)),
     # --- where it runs
-    Column("dispatched_at", UtcTime),  # handed to the broker for the coming attempt
+    Column("dispatched_at", UtcTime),  # handed to the broker for the coming attempt, or claimed by a remote worker
     Column("published_at", UtcTime),  # the last publication of that
     Column("publications", Integer, nullable=False, server_default="0"),
     Column("worker", CleanText),
     Column("worker_incarnation", String(32)),
     Column("worker_pid", Integer),
     Column("claim_token", String(32)),
+    Column("held_by", CleanText),  # the identity whose remote worker holds it, or was the last to
     Column("interruptible", Boolean),  # a coroutine; null while no process that knows the task has said so
     Column("retry_on_worker_lost", Boolean, nullable=False, server_default=text("false")),
     Column("max_attempts", Integer, nullable=False, server_default="3"),
@@ -127,6 +138,16 @@ jobs = Table(
     # ordered by age, for those who forget: records that ended, and hidden rows that only our own messages name
     Index("ix_jobs_finished", "finished_at", postgresql_where=_ENDED_SQL, sqlite_where=_ENDED_SQL),
     Index("ix_jobs_deleted_own", "deleted_at", postgresql_where=_DELETED_OWN_SQL, sqlite_where=_DELETED_OWN_SQL),
+    # remote tasks: what may be claimed, what keeps its job, what a worker holds, what a room shows
+    Index("ix_jobs_claimable", "registration", "seq", postgresql_where=_CLAIMABLE_SQL, sqlite_where=_CLAIMABLE_SQL),
+    Index(
+        "ix_jobs_unfinished_remote",
+        "registration",
+        postgresql_where=_UNFINISHED_REMOTE_SQL,
+        sqlite_where=_UNFINISHED_REMOTE_SQL,
+    ),
+    Index("ix_jobs_held", "worker_incarnation", postgresql_where=_HELD_SQL, sqlite_where=_HELD_SQL),
+    Index("ix_jobs_room", "room_id", "seq", postgresql_where=_IN_A_ROOM_SQL, sqlite_where=_IN_A_ROOM_SQL),
     Index(
         "ix_jobs_expiring",
         "status",
@@ -183,6 +204,36 @@ workers = Table(
     Column("seen_at", UtcTime, nullable=False),
     Column("lease_until", UtcTime, nullable=False, index=True),
     Column("stopping", Boolean, nullable=False, server_default=text("false")),
+    Column("owner", CleanText),  # of a remote worker: the identity that it is, or is one of
+    # a remote worker's name is its id; two rows of one id would be two workers in one
+    Index("uq_workers_remote", "name", unique=True, postgresql_where=_REMOTE_SQL, sqlite_where=_REMOTE_SQL),
+)
+
+# what remote workers have registered; one that was removed stays for its tasks, and its name is free again
+remote_jobs = Table(
+    "remote_jobs",
+    metadata,
+    Column("id", String(26), primary_key=True),
+    Column("room_id", CleanText, nullable=False),
+    Column("category", CleanText, nullable=False),
+    Column("name", CleanText, nullable=False),
+    Column("schema", CleanText, nullable=False),  # JSON with sorted keys, so that equal schemas are equal texts
+    Column("created_at", UtcTime, nullable=False),
+    Column("removed_at", UtcTime),
+    Index(
+        "uq_remote_jobs_name",
+        *("room_id", "category", "name"),
+        unique=True,
+        postgresql_where=text("removed_at IS NULL"),
+        sqlite_where=text("removed_at IS NULL"),
+    ),
+)
+
+remote_job_workers = Table(
+    "remote_job_workers",
+    metadata,
+    Column("registration", String(26), primary_key=True),
+    Column("worker_incarnation", String(32), primary_key=True, index=True),
 )
 
 # SQLite has no transaction ids that order commits, so its single writer counts (records/changes.py)

@@ -13,6 +13,9 @@ from sqlalchemy.types import TypeDecorator
 # PostgreSQL refuses NUL, and no UTF-8 encoder takes half of a surrogate pair
 _ODD = re.compile("[\x00\ud800-\udfff]")
 _LONE = re.compile("[\ud800-\udfff]")
+_LINE_ENDS = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+ERROR_CHARACTERS = 4_000
 
 
 def clean(text: str) -> str:
@@ -25,6 +28,11 @@ def clean(text: str) -> str:
 def without_lone_surrogates(text: str) -> str:
     """The text with lone surrogates as U+FFFD; a NUL stays, for text that is escaped before it is stored."""
     return _LONE.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """One clean line, cut to what a record holds of an error."""
+    return _LINE_ENDS.sub(" ", clean(text[: ERROR_CHARACTERS * 2]))[:ERROR_CHARACTERS]
 
 
 def clean_list(texts: Iterable[str]) -> str:

@@ -132,18 +132,24 @@ def leave(connection: Connection, incarnation: str) -> None:
     connection.execute(update(workers).where(_w.incarnation == incarnation).values(lease_until=now()))
 
 
+# remote workers are judged by the API processes, whom alone they talk to (records/remote/)
+_CELERYS = _w.kind != str(JobKind.remote)
+
+
 def live(connection: Connection) -> int:
-    """How many workers hold a lease now."""
-    return connection.execute(select(func.count()).select_from(workers).where(_w.lease_until > now())).scalar_one()
+    """How many of Celery's workers hold a lease now."""
+    query = select(func.count()).select_from(workers).where(_w.lease_until > now(), _CELERYS)
+    return connection.execute(query).scalar_one()
 
 
 def lapsed(connection: Connection) -> list[str]:
-    """The incarnations whose lease has ended; fails where nobody could have renewed one.
+    """The incarnations of Celery's workers whose lease has ended; fails where nobody could have renewed one.
 
     Not a read: a database that is locked, or that only takes no writes, still answers those.
     """
     change_nothing(connection, _w.seen_at)
-    return [row.incarnation for row in connection.execute(select(_w.incarnation).where(_w.lease_until <= now()))]
+    query = select(_w.incarnation).where(_w.lease_until <= now(), _CELERYS)
+    return list(connection.execute(query).scalars())
 
 
 def ended_embedded(connection: Connection, host: str) -> list[tuple[str, int]]:

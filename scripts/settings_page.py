@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from celery_jobs.api.cli import app
+from celery_jobs.records.remote.settings import PREFIX, JobLibSettings
 from celery_jobs.records.settings import Settings, environment_names
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
@@ -33,7 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 _HEAD = """# Settings
 
-Generated from `records/settings.py` and `api/cli.py`: `make docs`.
+Generated from `records/settings.py`, `records/remote/settings.py` and `api/cli.py`: `make docs`.
 
 Settings are environment variables. Some are options of commands too; an option wins over the variable. An empty
 variable is as good as none. A misspelt `JOBS_…`, or a value out of bounds, stops the start with a message that says
@@ -52,16 +53,22 @@ def document() -> str:
 
 def _groups() -> Iterator[str]:
     fields = Settings.model_json_schema(by_alias=False)["properties"]
-    names, options = environment_names(), options_by_setting()
+    names = environment_names()
     for title, members in GROUPS.items():
-        yield f"## {title}\n"
-        yield "| setting | default | values | what it does | option |"
-        yield "|---|---|---|---|---|"
-        for field in members:
-            schema = fields[field]
-            name, option = names[field], ", ".join(options.get(names[field], ()))
-            yield f"| `{name}` | {default(schema)} | {values(schema)} | {_cell(schema['description'])} | {option} |"
-        yield ""
+        yield from _table(title, {names[field]: fields[field] for field in members})
+    remote = JobLibSettings.model_json_schema()["properties"]
+    yield from _table("Remote workers", {f"{PREFIX}{field.upper()}": schema for field, schema in remote.items()})
+
+
+def _table(title: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    options = options_by_setting()
+    yield f"## {title}\n"
+    yield "| setting | default | values | what it does | option |"
+    yield "|---|---|---|---|---|"
+    for name, schema in schemas.items():
+        option = ", ".join(options.get(name, ()))
+        yield f"| `{name}` | {default(schema)} | {values(schema)} | {_cell(schema['description'])} | {option} |"
+    yield ""
 
 
 def default(schema: Mapping[str, Any]) -> str:
@@ -69,6 +76,8 @@ def default(schema: Mapping[str, Any]) -> str:
     value = schema["default"]
     if value in (None, [], {}):
         return "none"
+    if isinstance(value, list):
+        return f"`{','.join(cast('list[str]', value))}`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from typing import Final
 
 from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.encoding import safe_repr
 
-from celery_jobs.records.text import clean
+from celery_jobs.records.text import ERROR_CHARACTERS, clean, one_line
 
-ERROR_CHARACTERS = 4_000
 TRACEBACK_BYTES = 64 * 1024
 _CUT: Final = "\n… cut …\n"
 
-_LINE_ENDS = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # what the interpreter knows, whatever the class says of itself
 _NAME = type.__dict__["__name__"].__get__
 _TRACEBACK = BaseException.__dict__["__traceback__"].__get__
@@ -29,11 +26,6 @@ def error_line(error: BaseException) -> str:
     except BaseException as second:
         message = f"<str() raised {_NAME(type(second))}>"
     return one_line(f"{name}: {message}" if message else name)
-
-
-def one_line(text: str) -> str:
-    """One clean line, cut to what a record holds."""
-    return _LINE_ENDS.sub(" ", clean(text[: ERROR_CHARACTERS * 2]))[:ERROR_CHARACTERS]
 
 
 def traceback_text(error: BaseException) -> str:

@@ -96,6 +96,9 @@ def shared() -> bool:
 # --- what happened
 
 
+REMOTE = "remote"  # all jobs of remote workers together: anybody may name one
+
+
 def submitted(task: str, queue: str) -> None:
     """A job was recorded for the first time."""
     if _metrics is not None:

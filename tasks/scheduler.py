@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from sqlalchemy import Connection
 
 from celery_jobs.records import cancel, changes, queues, reads, retry
-from celery_jobs.records.cancel import Deleted
+from celery_jobs.records.cancel import CancelAnswer, Deleted
 from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import ShuttingDown, TaskNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.queues import UNSET, Unset, check_limit
 from celery_jobs.records.record import JobFilter, JobRecord, JobResult, QueueView, StreamRow
 from celery_jobs.records.settings import Settings, load_settings
-from celery_jobs.records.states import CancelMode, CancelOutcome
+from celery_jobs.records.states import CancelOutcome
 from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.tasks import metrics
+from celery_jobs.tasks import catalog, metrics
+from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.census import Census, Numbers
 from celery_jobs.tasks.duties import Duties, begin
 from celery_jobs.tasks.health import Check, Health
@@ -35,17 +35,6 @@ DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
 _PAGE = 100  # of a whole list
 _LONGEST_REST_SECONDS = 0.02
 _NO_OPTIONS = SubmitOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """A task that may be submitted."""
-
-    name: str
-    queue: str
-    schema: dict[str, Any]
-    coroutine: bool
-    cancel_mode: CancelMode
 
 
 class CeleryScheduler:
@@ -130,13 +119,28 @@ class CeleryScheduler:
         self._refuse_when_stopping()
         return await self._submit(await self._async.read(retry.again, job_id), options)
 
+    async def submit_new(self, job: NewJob, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
+        """Record a job that is checked already, such as a task for remote workers; errors as of `submit`.
+
+        RemoteJobNotFound when its registration was removed meanwhile.
+        """
+        self._refuse_when_stopping()
+        return await self._submit(job, options)
+
     async def _submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
         submitted = await self._submits.submit(options.applied(job, self.settings.idempotency_seconds))
         if not submitted.replayed:
-            self._running.dispatcher.wake(job.queue)
             self._running.hints.appeared(submitted.job_id)
-            metrics.submitted(job.task, job.queue)
+            if job.registration is None:
+                self._running.dispatcher.wake(job.queue)
+            else:
+                self.changed([job.registration])  # whoever waits for something to claim hears it
+            metrics.submitted(job.task if job.registration is None else metrics.REMOTE, job.queue or "")
         return submitted
+
+    def changed(self, ids: Collection[str]) -> None:
+        """Jobs with these ids were written by others than this scheduler; after the commit."""
+        self._running.hints.changed(*(JobId(each) for each in ids))
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
@@ -190,6 +194,12 @@ class CeleryScheduler:
     async def cancel_job(self, job_id: JobId, *, force: bool = False) -> tuple[CancelOutcome, JobRecord]:
         """Ask for cancellation; the answer says whether it is canceled, still ending, or came too late. JobNotFound."""
         answer = await self._async.write(cancel.cancel, job_id, force=force)
+        self.asked_to_cancel(answer)
+        return answer.outcome, answer.record
+
+    def asked_to_cancel(self, answer: CancelAnswer) -> None:
+        """Hints that follow a cancel request; after the commit."""
+        job_id = JobId(str(answer.record.id))
         self._running.hints.changed(job_id)
         if answer.outcome is CancelOutcome.requested:
             self._running.nudges.look(answer.record.celery_id or job_id, answer.worker)
@@ -197,7 +207,6 @@ class CeleryScheduler:
             self._running.dispatcher.wake()
         if answer.at_once:
             metrics.canceled(metrics.AT_ONCE, 0.0)
-        return answer.outcome, answer.record
 
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
@@ -234,13 +243,23 @@ class CeleryScheduler:
             self._running.nudges.grow()
         return view
 
+    def new_task(self, name: str, payload_json: bytes, *, room_id: str, job_name: str) -> NewJob:
+        """A job of a task that was named by its category, checked; ArgumentsInvalid."""
+        job = self._new_job(self._running.tasks[name], payload_json)
+        return replace(job, room_id=room_id, job_name=job_name)
+
+    def categorized(self) -> dict[str, TaskView]:
+        """The tasks that are global jobs of the second API too, by `category:name`."""
+        return catalog.categorized(self._running.tasks, self.settings.default_queue)
+
+    @property
+    def store(self) -> AsyncStore:
+        """The records, for statements that are nobody else's business."""
+        return self._async
+
     def tasks(self) -> list[TaskView]:
         """The tasks that may be submitted, by name."""
-        default = self.settings.default_queue
-        return [
-            TaskView(name, task.queue or default, task.arguments.schema, task.coroutine, task.cancel_mode)
-            for name, task in self._running.tasks.items()
-        ]
+        return catalog.views(self._running.tasks, self.settings.default_queue)
 
     async def ready(self) -> bool:
         """True when the database answers; nothing else is looked at."""

@@ -86,10 +86,10 @@ class GroupSubmit:
     async def _commit(self, batch: Sequence[tuple[NewJob, asyncio.Future[Submitted]]]) -> None:
         new = [job for job, _ in batch]
         try:
-            if any(job.idempotency is not None for job in new):
-                outcomes = await self._store.write(submit.insert_batch, new)
-            else:
+            if all(submit.is_plain(job) for job in new):
                 outcomes = await self._store.write_one(submit.insert_fresh, new)
+            else:
+                outcomes = await self._store.write(submit.insert_batch, new)
         except DatabaseUnavailable as error:
             _resolve(batch, [error] * len(batch))
         except Exception as error:

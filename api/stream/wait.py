@@ -23,10 +23,13 @@ from celery_jobs.records.states import TERMINAL
 _UNSEEN_SECONDS: Final = 0.5  # the longest time that an end may go unseen, where its hint was lost
 
 
-async def wait_for_end(request: Request, job_id: JobId, seconds: float) -> JobRecord:
+async def wait_for_end(
+    request: Request, job_id: JobId, seconds: float, longest_seconds: float | None = None
+) -> JobRecord:
     """The record once the job has ended, or as it is after `seconds`; JobNotFound, also when it is deleted meanwhile.
 
-    ShuttingDown and DatabaseUnavailable as for a stream that opens. At most JOBS_LONG_POLL_MAX_WAIT_SECONDS.
+    ShuttingDown and DatabaseUnavailable as for a stream that opens. At most JOBS_LONG_POLL_MAX_WAIT_SECONDS, unless
+    `longest_seconds` says otherwise.
     """
     hub: Hub = request.app.state.hub
     rows: SharedRows = request.app.state.rows
@@ -34,7 +37,7 @@ async def wait_for_end(request: Request, job_id: JobId, seconds: float) -> JobRe
     listener = asyncio.create_task(close_when_client_leaves(request.receive, subscription.close))
     try:
         row = await first_row(rows, subscription)
-        longest = request.app.state.scheduler.settings.long_poll_max_wait_seconds
+        longest = longest_seconds or request.app.state.scheduler.settings.long_poll_max_wait_seconds
         row = await _end_or_latest(subscription, row, min(seconds, longest))
         if row.status not in TERMINAL and not hub.closing.is_set():
             # the reader may have seen nothing for a while: what was true then is no answer

@@ -39,6 +39,10 @@ BODIES: Document = {
     "submit_compute": {"duration": 1},
     "submit_task": {"duration": 1},
     "change_queue": {"paused": False},
+    "register_job": {"category": "modifiers", "name": "Rotate", "worker_id": "nobody"},
+    "submit_room_task": {"payload": {}},
+    "claim_task": {"worker_id": "nobody"},
+    "report_task": {"status": "running"},
 }
 
 # Everything that schemathesis checks holds, apart from these.
@@ -48,6 +52,12 @@ NOT_HELD = {
     # for DELETE, `$schema` and `$stream` stand where a job id belongs: it answers 400
     "get_jobs_schema": [checks.unsupported_method, checks.allow_header_conformance],
     "stream_jobs": [checks.unsupported_method, checks.allow_header_conformance],
+    # for GET and PATCH, `claim` stands where a task's id belongs
+    "claim_task": [checks.unsupported_method, checks.allow_header_conformance],
+    # a setting says which categories there are, and the schema of schemas what is one
+    "register_job": [checks.positive_data_acceptance],
+    # which fields go with which status is no matter of the schema
+    "report_task": [checks.positive_data_acceptance],
 }
 
 pytestmark = pytest.mark.xdist_group("openapi")
@@ -175,7 +185,9 @@ def calls(client: httpx.Client, job_id: str, name: str, **options: Any) -> Itera
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for method, operation in methods.items():
             body: Document = {"json": BODIES[operation["operationId"]]} if "requestBody" in operation else {}
-            url = path.replace("{job_id}", job_id).replace("{name}", name)
+            url = path.replace("{job_id}", job_id).replace("{task_id}", job_id).replace("{worker_id}", name)
+            url = url.replace("{job_name}", f"@global:modifiers:{name}").replace("{name}", name)
+            url = url.replace("{room_id}", "no@room" if job_id != UNKNOWN else "room")
             with client.stream(method.upper(), url, **{**body, **options}) as answer:
                 if "event-stream" not in answer.headers.get("content-type", ""):
                     answer.read()

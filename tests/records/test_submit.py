@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -120,8 +121,8 @@ def test_the_same_key_in_two_processes_at_once_gives_one_job(two: tuple[Face, Fa
     rounds = 15
     ready = threading.Barrier(4)
 
-    def submitting(face: Face) -> list[Submitted | IdempotencyKeyReused]:
-        answers: list[Submitted | IdempotencyKeyReused] = []
+    def submitting(face: Face) -> Sequence[submit.Outcome]:
+        answers: list[submit.Outcome] = []
         for number in range(rounds):
             ready.wait(30)
             answers += face.write(insert_batch, [keyed(str(number))])

@@ -139,6 +139,7 @@ KEYS = {
     "rules": ApiKey(identity="anna", admin=True),
 }
 ANY_JOB = "/api/v1/jobs/01JQRS7X6ZJ8T3V5W7Y9A1B3C5"
+ANY_TASK = "/v1/joblib/tasks/01JQRS7X6ZJ8T3V5W7Y9A1B3C5"
 CALLS = [
     ("GET", "/api/v1/jobs", "reads"),
     ("GET", "/api/v1/jobs/$schema", "reads"),
@@ -156,7 +157,30 @@ CALLS = [
     ("POST", f"{ANY_JOB}/$cancel", "cancels"),
     ("DELETE", ANY_JOB, "cancels"),
     ("PATCH", "/api/v1/queues/jobs", "rules"),
+    ("GET", "/v1/me", "reads"),
+    ("GET", "/v1/joblib/rooms/room/jobs", "reads"),
+    ("GET", "/v1/joblib/rooms/room/jobs/room:modifiers:Rotate", "reads"),
+    ("GET", "/v1/joblib/rooms/room/tasks", "reads"),
+    ("GET", "/v1/joblib/rooms/room/workers", "reads"),
+    ("GET", ANY_TASK, "reads"),
+    ("GET", "/v1/joblib/workers", "reads"),
+    ("PUT", "/v1/joblib/rooms/room/jobs", "submits"),
+    ("POST", "/v1/joblib/rooms/room/tasks/room:modifiers:Rotate", "submits"),
+    ("POST", "/v1/joblib/tasks/claim", "submits"),
+    ("POST", "/v1/joblib/workers", "submits"),
+    ("PATCH", "/v1/joblib/workers/anna", "submits"),
+    ("DELETE", "/v1/joblib/workers/anna", "submits"),
+    ("PATCH", ANY_TASK, "submits cancels"),
 ]
+IN_PATHS = {
+    "01JQRS7X6ZJ8T3V5W7Y9A1B3C5": "{job_id}",
+    "queues/jobs": "queues/{name}",
+    "tasks/compute": "tasks/{name}",
+    "rooms/room": "rooms/{room_id}",
+    "room:modifiers:Rotate": "{job_name}",
+    "workers/anna": "workers/{worker_id}",
+    "joblib/tasks/{job_id}": "joblib/tasks/{task_id}",
+}
 
 
 async def test_every_call_needs_the_right_key(tmp_path: Path):
@@ -167,13 +191,14 @@ async def test_every_call_needs_the_right_key(tmp_path: Path):
             for key in (None, "wrong", *KEYS):
                 headers = {"X-API-Key": key} if key else {}
                 response = await client.request(method, path, headers=headers, json=bodies.get(method))
-                expected = 401 if key not in KEYS else None if key in (right, "rules") else 403
+                expected = 401 if key not in KEYS else None if key in (*right.split(), "rules") else 403
                 if expected is None:
                     assert response.status_code not in (401, 403), (method, path, key)
                 else:
                     assert response.status_code == expected, (method, path, key)
         for path in ("/health", "/livez", "/readyz", "/"):
             assert (await client.get(path)).status_code == 200
+        assert (await client.post("/v1/joblib/sweep")).status_code == 200
         for path in ("/docs", "/openapi.json", "/nothing"):
             assert (await client.get(path)).status_code == 401
         listed = (await client.get("/api/v1/jobs", headers={"Authorization": "Bearer reads"})).json()
@@ -182,15 +207,20 @@ async def test_every_call_needs_the_right_key(tmp_path: Path):
         assert set(document["components"]["securitySchemes"]) == {"ApiKey", "Bearer"}
 
 
+def template(path: str) -> str:
+    """The path with its parameters' names."""
+    path = path.partition("?")[0]
+    for value, parameter in IN_PATHS.items():
+        path = path.replace(value, parameter)
+    return path
+
+
 def test_every_route_stands_in_the_list_of_calls(tmp_path: Path):
     paths = builder(tmp_path).with_jobs().build().openapi()["paths"]
     served = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    named = {(method, path.replace("01JQRS7X6ZJ8T3V5W7Y9A1B3C5", "{job_id}")) for method, path, _ in CALLS}
-    named = {(method, path.partition("?")[0]) for method, path in named}
-    named = {
-        (method, path.replace("queues/jobs", "queues/{name}").replace("tasks/compute", "tasks/{name}"))
-        for method, path in named
-    }
+    named = {("POST", "/v1/joblib/sweep")}  # open to all
+    for method, path, _ in CALLS:
+        named.add((method, template(path)))
     assert served == named
 
 

@@ -24,8 +24,9 @@ def test_a_stream_survives_an_outage_of_the_database_and_catches_up(
         assert time.monotonic() - began < 5
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:servicekit:error:unavailable")
         assert int(answer.headers["retry-after"]) >= 1
-        for path in (f"/api/v1/jobs/{job_id}", f"/api/v1/jobs/{job_id}/$stream", "/api/v1/jobs", "/readyz"):
+        for path in (f"/api/v1/jobs/{job_id}", f"/api/v1/jobs/{job_id}/$stream", "/api/v1/jobs"):
             assert served.client.get(path).status_code == 503, path
+        wait_until(lambda: served.client.get("/readyz").status_code == 503, "a new look at the database")
         health = served.client.get("/health")
         assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
         assert served.client.get("/livez").status_code == 200

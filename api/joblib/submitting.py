@@ -1,0 +1,87 @@
+"""Submitting a task in a room: checked against its job's schema, recorded, and waited for where that is preferred."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from celery_jobs.api.body import json_body
+from celery_jobs.api.joblib import celery_tasks
+from celery_jobs.api.joblib.dependencies import Call
+from celery_jobs.api.joblib.payload import check_payload
+from celery_jobs.api.joblib.task_waits import wait_for_end
+from celery_jobs.api.joblib.views import Submission, task_json
+from celery_jobs.api.prefer import preferences_of
+from celery_jobs.api.results import JSON
+from celery_jobs.api.submission import RETRY_AFTER_SECONDS, fingerprint, idempotency_key
+from celery_jobs.records.errors import JobsError
+from celery_jobs.records.ids import JobId, uuid_of
+from celery_jobs.records.remote import registering, tasks
+from celery_jobs.records.remote.names import FullName
+from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.submit import NewJob
+from celery_jobs.tasks.submit import SubmitOptions
+
+_submission: Final = json_body(Submission, optional=True)
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+async def submit(call: Call, room_id: str, job: FullName) -> Response:
+    """Record the task and answer 202 with it; 200 where it ended within the preferred time."""
+    asked = await _submission(call.request)
+    new = await _new_task(call, room_id, job, asked)
+    submitted = await call.records.submit(new, _options(call, asked))
+    task = await call.records.read(tasks.task, submitted.job_id)
+    prefer = preferences_of(call.request)
+    waited = False
+    if prefer.wait_seconds is not None:
+        task, waited = await _end(call, task, prefer.wait_seconds)
+    ended = waited and task.status in _ENDED
+    headers = prefer.applied(accepted=not ended, waited=waited)
+    if submitted.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    if not ended:
+        headers |= {"Location": _address(call, task.id), "Retry-After": RETRY_AFTER_SECONDS}
+    return Response(task_json(task), 200 if ended else 202, headers, JSON)
+
+
+async def _new_task(call: Call, room_id: str, job: FullName, asked: Submission) -> NewJob:
+    by_celery = celery_tasks.find(call.records, job)
+    if by_celery is not None:
+        return celery_tasks.new_task(call.records, by_celery, job, room_id, to_json(asked.payload))
+    registered = await call.records.read(registering.schema, job)
+    payload = check_payload(str(job), registered.schema_json, asked.payload)
+    return NewJob(
+        task=str(job),
+        queue=None,
+        kwargs=payload,
+        room_id=room_id,
+        job_name=str(job),
+        registration=registered.id,
+    )
+
+
+def _options(call: Call, asked: Submission) -> SubmitOptions:
+    key = idempotency_key(call.request)
+    return SubmitOptions(
+        submitted_by=call.identity,
+        idempotency_key=key,
+        idempotency_scope=f"{call.identity}\n{call.request.scope['path']}" if key else "",
+        fingerprint=fingerprint(to_json(asked)) if key else b"",
+    )
+
+
+async def _end(call: Call, task: RemoteTask, seconds: float) -> tuple[RemoteTask, bool]:
+    """The task as it is after the wait, and whether it was waited for."""
+    try:
+        return await wait_for_end(call, task, seconds), True
+    except JobsError:
+        return task, False  # it is recorded, so 202 is true whatever became of the waiting
+
+
+def _address(call: Call, task_id: JobId) -> str:
+    before, _, _ = call.request.scope["path"].partition("/v1/joblib/")
+    root = call.request.scope.get("root_path", "")
+    return f"{root}{before.removeprefix(root)}/v1/joblib/tasks/{uuid_of(task_id)}"

@@ -1,0 +1,70 @@
+"""Waiting for a task's end: by the readers of the streams in this service, by one look a second in a host app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from fastapi import Request
+
+from celery_jobs.api.joblib.access import OwnRecords
+from celery_jobs.api.joblib.dependencies import Call
+from celery_jobs.api.joblib.waiting import Waiter
+from celery_jobs.api.stream import wait
+from celery_jobs.api.stream.response import close_when_client_leaves
+from celery_jobs.records.errors import JobNotFound, RemoteTaskNotFound
+from celery_jobs.records.remote import tasks
+from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.states import TaskStatus
+
+ENDED: Final = frozenset({TaskStatus.completed, TaskStatus.failed, TaskStatus.cancelled})
+
+
+async def wait_for_end(call: Call, task: RemoteTask, seconds: float) -> RemoteTask:
+    """The task once it has ended, or as it is after `seconds`; RemoteTaskNotFound when it is deleted meanwhile."""
+    longest = call.runtime.settings.long_poll_max_wait_seconds
+    seconds = min(seconds, longest)
+    if task.status in ENDED or seconds <= 0:
+        return task
+    if isinstance(call.records, OwnRecords):
+        try:
+            await wait.wait_for_end(call.request, task.id, seconds, longest)
+        except JobNotFound:
+            raise RemoteTaskNotFound(task.id) from None
+    else:
+        await _wait_in_host(call, task, seconds)
+    return await call.records.read(tasks.task, task.id)
+
+
+async def _wait_in_host(call: Call, task: RemoteTask, seconds: float) -> None:
+    room = call.runtime.ends
+    with room.entered([task.id]) as waiter:
+        async with client_of(call.request, waiter):
+            # once more, since it may have ended before its place in the room was taken
+            if (await call.records.read(tasks.task, task.id)).status not in ENDED:
+                await room.wait(waiter, call.records, time.monotonic() + seconds)
+
+
+class Client:
+    """Whoever made the request; `left` when nobody waits for the answer any more."""
+
+    left = False
+
+
+@contextlib.asynccontextmanager
+async def client_of(request: Request, waiter: Waiter) -> AsyncGenerator[Client]:
+    """The client of a request; a waiter whose client leaves waits no longer."""
+    client = Client()
+
+    def leave() -> None:
+        client.left = True
+        waiter.call()
+
+    listener = asyncio.create_task(close_when_client_leaves(request.receive, leave))
+    try:
+        yield client
+    finally:
+        listener.cancel()

@@ -1,0 +1,174 @@
+"""Reports about a task, and cancelling one (contract, section 8): guarded moves; who finds no row changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Select, Text, Update, bindparam, func, null, select, true, update
+
+from celery_jobs.records import cancel
+from celery_jobs.records.cancel import CancelAnswer
+from celery_jobs.records.clock import from_now, now
+from celery_jobs.records.errors import InvalidTaskTransition, NotAllowed, RemoteError, RemoteTaskNotFound
+from celery_jobs.records.ids import JobId
+from celery_jobs.records.moves import move
+from celery_jobs.records.remote import tasks
+from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.remote.workers import (
+    CANCELLED,
+    IS_REMOTE,
+    REMOTE,
+    Who,
+    cancelled,
+    let_go,
+    renewal,
+    renewed,
+)
+from celery_jobs.records.states import TERMINAL, CancelOutcome, JobStatus, TaskStatus
+from celery_jobs.records.tables import jobs, workers
+
+_c = jobs.c
+_S = JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker says of a task."""
+
+    status: TaskStatus
+    error: str | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The task as it now is, and what its worker should stop; or why the report changed nothing."""
+
+    task: RemoteTask | None = None
+    cancelled_task_ids: Sequence[JobId] = ()
+    refusal: RemoteError | None = None
+
+
+# what a report moves
+_MOVES: Final = {
+    TaskStatus.running: (_S.pending, _S.running),
+    TaskStatus.completed: (_S.running, _S.completed),
+    TaskStatus.failed: (_S.running, _S.failed),
+}
+# nobody holds what has ended, and only a claimed task is anybody's to begin
+_ENDS: Final[dict[str, Any]] = {
+    "error": bindparam("new_error"),
+    "result": bindparam("new_result"),
+    "worker_incarnation": null(),
+}
+_CLAIMED: Final = (_c.dispatched_at.is_not(None), _c.worker_incarnation.is_not(None))
+
+
+def _moving(to: TaskStatus, *guards: ColumnElement[bool]) -> Update:
+    source, target = _MOVES[to]
+    begins = target is _S.running
+    which = (_c.id == bindparam("task_id"), IS_REMOTE, _c.deleted_at.is_(None), *(_CLAIMED if begins else ()))
+    return move({source: target}, *which, *guards, **({} if begins else _ENDS)).returning(*tasks.COLUMNS)
+
+
+_HELD_IN = (
+    select(_c.worker_incarnation)
+    .where(
+        _c.id == bindparam("task_id"),
+        _c.held_by == bindparam("identity"),
+        _c.worker == func.coalesce(bindparam("worker_id", type_=Text()), _c.worker),  # any of the identity's
+    )
+    .scalar_subquery()
+)
+_SIGN_OF_LIFE: Final = (
+    update(workers)
+    .where(workers.c.kind == REMOTE, workers.c.incarnation == _HELD_IN)
+    .values(seen_at=now(), lease_until=from_now(bindparam("lease_seconds")))
+    .returning(workers.c.incarnation)
+)
+_BY_HOLDER: Final = {to: _moving(to, _c.worker_incarnation == bindparam("incarnation")) for to in _MOVES}
+_BY_ADMIN: Final = {to: _moving(to) for to in _MOVES}
+
+
+@cache
+def _in_one(to: TaskStatus) -> Select[Any]:
+    """PostgreSQL: the holder's sign of life, the move and what it should stop, in one statement."""
+    me = _SIGN_OF_LIFE.cte("me")
+    moved = _moving(to, _c.worker_incarnation.in_(select(me.c.incarnation))).cte("moved")
+    stop = func.array(CANCELLED.where(_c.worker_incarnation == me.c.incarnation).scalar_subquery())
+    return select(stop.label("stop"), moved).select_from(me.outerjoin(moved, true()))
+
+
+def report(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer:
+    """Take a holder's word for its task, or an admin's; what is refused changes nothing but the worker's lease."""
+    if said.status in _MOVES:
+        named = {"task_id": task_id}
+        if said.status is not TaskStatus.running:
+            named |= {"new_error": said.error, "new_result": said.result}
+        answer = _by_holder(connection, who, said.status, named, lease_seconds)
+        if answer is None and who.admin and who.worker_id is None:
+            row = connection.execute(_BY_ADMIN[said.status], named).first()
+            answer = None if row is None else Answer(RemoteTask.of(row))
+        if answer is not None:
+            return answer
+    return Answer(refusal=_refused(connection, task_id, who, said.status, lease_seconds))
+
+
+def _by_holder(
+    connection: Connection, who: Who, to: TaskStatus, named: dict[str, Any], lease_seconds: float
+) -> Answer | None:
+    asking = {"task_id": named["task_id"], "identity": who.identity, "worker_id": who.worker_id}
+    lease = {"lease_seconds": lease_seconds}
+    if connection.dialect.name == "sqlite":
+        me = connection.execute(_SIGN_OF_LIFE, asking | lease).first()
+        if me is None:
+            return None
+        row = connection.execute(_BY_HOLDER[to], named | {"incarnation": me.incarnation}).first()
+        stop = cancelled(connection, me.incarnation, lease_seconds)
+    else:
+        row = connection.execute(_in_one(to), asking | named | lease | {"told_for_seconds": lease_seconds}).first()
+        stop = () if row is None else row.stop
+    return None if row is None or row.id is None else Answer(RemoteTask.of(row), stop)
+
+
+def _refused(connection: Connection, task_id: JobId, who: Who, wanted: TaskStatus, lease_seconds: float) -> RemoteError:
+    """Why; and a cancelled task whose worker speaks of it needs no more telling."""
+    connection.execute(renewal(), renewed(who, lease_seconds))
+    try:
+        row = tasks.row(connection, task_id, _c.held_by)
+    except RemoteTaskNotFound as error:
+        return error
+    elsewhere = row.held_by is not None and (
+        (row.held_by != who.identity and not who.admin) or who.worker_id not in (None, row.worker)
+    )
+    if elsewhere:
+        return NotAllowed(who.identity, f"report about task {task_id}, which another worker holds")
+    if row.worker == who.worker:
+        connection.execute(let_go(_c.id == task_id))
+    return InvalidTaskTransition(task_id, RemoteTask.of(row).status, wanted)
+
+
+def cancel_task(
+    connection: Connection, task_id: JobId, who: Who, told_for_seconds: float
+) -> tuple[Answer, CancelAnswer]:
+    """Cancel an unfinished task; RemoteTaskNotFound, NotAllowed, InvalidTaskTransition.
+
+    What a remote worker runs is cancelled at once, and the worker is told; what Celery runs as every job.
+    """
+    row = tasks.row(connection, task_id, _c.held_by, _c.worker_incarnation)
+    if not who.admin and who.identity not in (row.submitted_by, row.held_by):
+        raise NotAllowed(who.identity, f"cancel task {task_id}, which it neither submitted nor holds")
+    before = RemoteTask.of(row).status
+    if row.status in TERMINAL:
+        raise InvalidTaskTransition(task_id, before, TaskStatus.cancelled)
+    done = cancel.cancel(connection, task_id)
+    if done.outcome is CancelOutcome.too_late:
+        raise InvalidTaskTransition(task_id, done.record.status, TaskStatus.cancelled)
+    stop: Sequence[JobId] = ()
+    if row.worker_incarnation is not None and who.worker_id == row.worker:  # its own worker says so
+        connection.execute(let_go(_c.id == task_id))
+        stop = cancelled(connection, row.worker_incarnation, told_for_seconds)
+    return Answer(tasks.task(connection, task_id), stop), done

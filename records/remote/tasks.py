@@ -1,0 +1,141 @@
+"""Tasks as the second API shows them: rows of the one job table that were submitted in a room (contract, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select
+
+from celery_jobs.records.errors import InvalidJobId, RemoteTaskNotFound
+from celery_jobs.records.ids import JobId, parse_job_id
+from celery_jobs.records.remote.workers import IS_REMOTE
+from celery_jobs.records.states import JobKind, JobStatus, TaskStatus, task_status
+from celery_jobs.records.tables import jobs, status_in
+
+_c = jobs.c
+_S = JobStatus
+
+COLUMNS = (
+    *(_c.id, _c.job_name, _c.room_id, _c.kwargs, _c.status, _c.kind, _c.dispatched_at, _c.submitted_at, _c.started_at),
+    *(_c.finished_at, _c.error, _c.worker, _c.submitted_by, _c.result, _c.registration, _c.seq),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTask:
+    """One task; `payload_json` and `result_json` are JSON texts."""
+
+    id: JobId
+    job_name: str
+    room_id: str
+    payload_json: str
+    status: TaskStatus
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    error: str | None
+    worker_id: str | None
+    created_by_id: str | None
+    result_json: str | None
+    registration: str | None  # None where Celery's workers run it
+    queue_position: int | None = None
+
+    @classmethod
+    def of(cls, row: Any, queue_position: int | None = None) -> Self:
+        """The task of a row with COLUMNS."""
+        claimed = row.dispatched_at is not None and row.kind == JobKind.remote
+        return cls(
+            id=JobId(row.id),
+            job_name=row.job_name,
+            room_id=row.room_id,
+            payload_json=row.kwargs,
+            status=task_status(JobStatus(row.status), claimed=claimed),
+            created_at=row.submitted_at,
+            started_at=row.started_at,
+            completed_at=row.finished_at,
+            error=row.error,
+            worker_id=row.worker,
+            created_by_id=row.submitted_by,
+            result_json=row.result,
+            registration=row.registration,
+            queue_position=queue_position,
+        )
+
+
+def parse_task_id(text: str) -> JobId:
+    """The task's id, spelled as a UUID or a ULID; RemoteTaskNotFound for what is neither."""
+    try:
+        return parse_job_id(text)
+    except InvalidJobId:
+        raise RemoteTaskNotFound(text) from None
+
+
+_SHOWN = (_c.room_id.is_not(None), _c.deleted_at.is_(None))
+
+
+def row(connection: Connection, task_id: JobId, *more: ColumnElement[Any]) -> Any:
+    """The row of a task; RemoteTaskNotFound."""
+    found = connection.execute(select(*COLUMNS, *more).where(_c.id == task_id, *_SHOWN)).first()
+    if found is None:
+        raise RemoteTaskNotFound(task_id)
+    return found
+
+
+def task(connection: Connection, task_id: JobId) -> RemoteTask:
+    """A task; RemoteTaskNotFound."""
+    found = row(connection, task_id)
+    return RemoteTask.of(found, positions(connection, [found]).get(found.id))
+
+
+def page(
+    connection: Connection, room_id: str, limit: int, offset: int, status: TaskStatus | None = None
+) -> tuple[list[RemoteTask], int]:
+    """The tasks that were submitted in a room, newest first, and how many there are."""
+    chosen = (_c.room_id == room_id, *_SHOWN, *(() if status is None else (_in_state(status),)))
+    total = connection.execute(select(func.count()).where(*chosen)).scalar_one()
+    rows = connection.execute(select(*COLUMNS).where(*chosen).order_by(_c.seq.desc()).limit(limit).offset(offset)).all()
+    ahead = positions(connection, rows)
+    return [RemoteTask.of(each, ahead.get(each.id)) for each in rows], total
+
+
+def _in_state(status: TaskStatus) -> ColumnElement[bool]:
+    claimed = and_(IS_REMOTE, _c.dispatched_at.is_not(None))
+    if status is TaskStatus.pending:
+        return and_(status_in(_S.pending), ~claimed)
+    if status is TaskStatus.claimed:
+        return and_(status_in(_S.pending), claimed)
+    return status_in(*(each for each in JobStatus if task_status(each, claimed=False) is status))
+
+
+def positions(connection: Connection, rows: Sequence[Any]) -> dict[str, int]:
+    """The places of the pending ones among these tasks in their jobs' order; 1 is the next."""
+    of_jobs: dict[tuple[str | None, str], list[Any]] = {}
+    for each in rows:
+        if each.status == _S.pending and (each.registration is None or each.dispatched_at is None):
+            of_jobs.setdefault((each.registration, each.job_name), []).append(each)
+    found: dict[str, int] = {}
+    for (registration, job_name), waiting in of_jobs.items():
+        if registration is not None:
+            found |= _places(connection, waiting, _c.registration == registration, _c.dispatched_at.is_(None))
+        else:
+            found |= _places(connection, waiting, _c.job_name == job_name, _c.registration.is_(None))
+    return found
+
+
+def _places(connection: Connection, waiting: Sequence[Any], *of_job: ColumnElement[bool]) -> dict[str, int]:
+    """The places of some tasks of one job; all before them are counted, and those between them read."""
+    seqs = [each.seq for each in waiting]
+    pending = (status_in(_S.pending), *of_job)
+    before = connection.execute(select(func.count()).where(*pending, _c.seq < min(seqs))).scalar_one()
+    between = select(_c.seq).where(*pending, _c.seq.between(min(seqs), max(seqs))).order_by(_c.seq)
+    order = {seq: before + place for place, seq in enumerate(connection.execute(between).scalars(), start=1)}
+    return {each.id: order[each.seq] for each in waiting if each.seq in order}
+
+
+def ended(connection: Connection, ids: Sequence[JobId]) -> set[JobId]:
+    """Those among these tasks that have ended, or are gone."""
+    going_on = select(_c.id).where(_c.id.in_(list(ids)), _c.finished_at.is_(None), *_SHOWN)
+    return set(ids) - {JobId(each) for each in connection.execute(going_on).scalars()}
