@@ -120,7 +120,7 @@ def test_a_worker_may_hold_several_tasks(serving: tuple[Remote, str]) -> None:
         worker.report(task, "completed")
 
 
-@pytest.fixture(scope="module", params=[PREFORK, SQLITE], ids=str)
+@pytest.fixture(scope="module", params=each(PREFORK, SQLITE), ids=str)
 def twins(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
     """Two API processes on one database."""
     return start_stack(request.param, worker=False, apis=2)

@@ -23,6 +23,7 @@ NewPostgres = Callable[[], PostgresServer]
 
 T = 4.0
 INTERVAL_SECONDS = 1.0
+LOOK_SECONDS = 0.1  # each look is a request
 SWEPT_SECONDS = T + INTERVAL_SECONDS + 5  # a busy machine adds something
 JUDGING = {
     "ZNDRAW_JOBLIB_WORKER_TIMEOUT_SECONDS": f"{T:g}",
@@ -58,14 +59,14 @@ def nobody_is_judged_too_early(
         looker.sweep()
         return [looker.task(task)["status"] for task in (mine, lost, claimed)] == ["running", "running", "claimed"]
 
-    stays(untouched, "what they hold", T / 2)
+    stays(untouched, "what they hold", T / 2, interval=LOOK_SECONDS)
     good(returning.beat(), 200)
 
     def swept() -> bool:
         good(returning.beat(), 200)
         return looker.task(lost)["status"] == "failed"
 
-    wait_until(swept, "the worker that stays away is swept", SWEPT_SECONDS)
+    wait_until(swept, "the worker that stays away is swept", SWEPT_SECONDS, interval=LOOK_SECONDS)
     assert looker.task(claimed)["status"] == "pending"
     assert returning.report(mine, "completed", result="mine")["result"] == "mine"
     refused(silent.patch(lost, "completed"), 409, "invalid-task-transition")
@@ -197,6 +198,6 @@ def test_without_a_database_every_call_is_unavailable_soon(
         refused(answer, 503, "unavailable")
         assert "retry-after" in answer.headers
         assert answer.elapsed.total_seconds() < 5 + 2, bodies
-    wait_until(lambda: worker.look(task).status_code == 200, "the database is back")
+    wait_until(lambda: worker.look(task).status_code == 200, "the database is back", interval=LOOK_SECONDS)
     assert worker.task(task)["status"] == "running"
     assert worker.report(task, "completed", result=2)["result"] == 2

@@ -179,6 +179,48 @@ def test_a_worker_that_nobody_knows_registers_nothing(worker: Remote) -> None:
     refused(worker.job(f"{worker.room}:modifiers:Rotate"), 404, "job-not-found")
 
 
+def test_a_list_holds_the_jobs_of_the_room_and_the_global_ones(worker: Remote) -> None:
+    mine = worker.register("Mine")["full_name"]
+    foreign = worker.register("Foreign", room=fresh())["full_name"]
+    everywhere = worker.register(fresh("Everywhere"), room="@global")["full_name"]
+    listed = names(worker.jobs(limit=1000))
+    assert {mine, everywhere} <= set(listed)
+    assert foreign not in listed
+    only = names(worker.jobs("@global", limit=1000))
+    assert everywhere in only
+    assert all(name.startswith("@global:") for name in only)
+    assert sorted(listed) == sorted([mine, *only])
+
+
+def test_pages_hold_each_job_once(worker: Remote) -> None:
+    registered = {worker.register(f"Job{number}")["full_name"] for number in range(7)}
+    whole = worker.jobs()
+    assert (whole["limit"], whole["offset"]) == (100, 0)
+    pages = [worker.jobs(limit=3, offset=offset) for offset in range(0, whole["total"] + 3, 3)]
+    assert [name for page in pages for name in names(page)] == names(worker.jobs(limit=1000))
+    assert registered <= set(names(worker.jobs(limit=1000)))
+    assert {page["total"] for page in pages} == {whole["total"]}
+    assert [(page["limit"], page["offset"]) for page in pages[:2]] == [(3, 0), (3, 3)]
+    assert (pages[-1]["items"], names(worker.jobs(offset=10**6))) == ([], [])
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=abc", "limit=", "offset=-1", "offset=x"])
+def test_a_page_that_cannot_be_is_refused(worker: Remote, query: str) -> None:
+    for path in (f"/rooms/{worker.room}/jobs", f"/rooms/{worker.room}/tasks", "/workers"):
+        fault = refused(worker.send("GET", f"{path}?{query}"), 422, "validation-failed")["errors"][0]
+        assert fault["loc"] == ["query", query.partition("=")[0]]
+
+
+def test_a_private_job_is_not_there_for_another_room(worker: Remote) -> None:
+    private = worker.register()["full_name"]
+    shared = worker.register(fresh("Shared"), room="@global")
+    elsewhere = fresh()
+    refused(worker.job(private, elsewhere), 404, "job-not-found")
+    refused(worker.job(private, "@global"), 404, "job-not-found")
+    for room in (worker.room, elsewhere, "@global"):
+        assert good(worker.job(shared["full_name"], room), 200).json() == shared
+
+
 @pytest.mark.parametrize(
     "name", ["Rotate", "{}:Rotate", "{}:modifiers", "{}:modifiers:", "{}:modifiers:Rotate:x", ":::"]
 )

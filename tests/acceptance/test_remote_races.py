@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.acceptance.kinds import each
-from tests.support.jobs import PREFIX, Jobs
-from tests.support.remote import Json, Remote
+from tests.support.jobs import PREFIX, Jobs, good
+from tests.support.remote import Json, Remote, fresh, refused
 from tests.support.stack import PREFORK, SQLITE, Stack
 
 pytestmark = pytest.mark.xdist_group("remote-races")
@@ -188,3 +188,44 @@ def test_a_job_whose_last_worker_leaves_while_another_joins_stays_whole(twins: S
         assert heir.job(job).json()["workers"] == [heir.worker_id]
         task = heir.submit(job)
         assert heir.claim_one()["id"] == task["id"]
+
+
+def test_of_registrations_at_the_same_moment_one_creates_and_the_others_find_it(twins: Stack) -> None:
+    workers = [Remote(twins.apis[number % 2].client).worker(fresh()) for number in range(4)]
+    schema: Json = {"type": "object"}
+    for _ in range(10):
+        name = fresh("Race")
+        answers = at_once(*(lambda each=each, name=name: each.put(name, "@global", schema=schema) for each in workers))
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 201], [a.text for a in answers]
+        assert len({answer.json()["id"] for answer in answers}) == 1
+        job = workers[0].job(answers[0].json()["full_name"]).json()
+        assert sorted(job["workers"]) == sorted(str(each.worker_id) for each in workers)
+
+
+def test_of_two_schemas_at_the_same_moment_one_wins(twins: Stack) -> None:
+    workers = [Remote(api.client).worker(fresh()) for api in twins.apis]
+    for number in range(10):
+        schemas = [{"title": "a"}, {"title": "b"}]
+        calls = [
+            lambda w=w, s=s, number=number: w.put(f"Race{number}", workers[0].room, schema=s)
+            for w, s in zip(workers, schemas, strict=True)
+        ]
+        answers = at_once(*calls)
+        assert sorted(answer.status_code for answer in answers) == [201, 409]
+        won = next(place for place, answer in enumerate(answers) if answer.status_code == 201)
+        refused(answers[1 - won], 409, "schema-conflict")
+        job = workers[0].job(f"{workers[0].room}:modifiers:Race{number}").json()
+        assert (job["schema"], job["workers"]) == (schemas[won], [workers[won].worker_id])
+
+
+def test_twenty_submissions_with_one_key_at_the_same_moment_make_one_task(
+    twins: Stack, serving: tuple[Remote, str]
+) -> None:
+    worker, job = serving
+    here = [worker.at(api.client) for api in twins.apis]
+    key = {"Idempotency-Key": "same"}
+    calls = [lambda n=n: here[n % 2].post(job, json={"payload": {"n": 1}}, headers=key) for n in range(20)]
+    answers = [good(answer, 202) for answer in at_once(*calls)]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
+    assert worker.tasks()["total"] == 1

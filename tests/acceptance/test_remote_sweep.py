@@ -18,6 +18,7 @@ pytestmark = pytest.mark.xdist_group("remote-sweep")
 
 T = 3.0
 INTERVAL_SECONDS = 1.0
+LOOK_SECONDS = 0.1  # each look is a request
 SWEPT_SECONDS = T + INTERVAL_SECONDS + 4  # a busy machine adds something
 SETTINGS = {
     "ZNDRAW_JOBLIB_WORKER_TIMEOUT_SECONDS": f"{T:g}",
@@ -44,7 +45,7 @@ def swept(worker: Remote) -> None:
         items = worker.page("/workers", limit=1000)["items"]
         return worker.worker_id not in [item["id"] for item in items]
 
-    wait_until(gone, "the silent worker is swept", SWEPT_SECONDS)
+    wait_until(gone, "the silent worker is swept", SWEPT_SECONDS, interval=LOOK_SECONDS)
 
 
 def test_what_a_silent_worker_held_fails_or_goes_back(serving: tuple[Remote, str]) -> None:
@@ -52,13 +53,20 @@ def test_what_a_silent_worker_held_fails_or_goes_back(serving: tuple[Remote, str
     looker = Remote(worker.client)
     running, claimed = worker.at_state(job, "running"), worker.at_state(job, "claimed")
     last = timestamp(good(worker.beat(), 200).json()["last_heartbeat"])
-    wait_until(lambda: looker.task(running)["status"] == "failed", "the running task fails", SWEPT_SECONDS)
+    wait_until(
+        lambda: looker.task(running)["status"] == "failed",
+        "the running task fails",
+        SWEPT_SECONDS,
+        interval=LOOK_SECONDS,
+    )
     lost = looker.task(running)
     assert lost["error"].startswith("WorkerLost: ")
     assert timestamp(lost["completed_at"]) - last >= T / 2
     record = Jobs(worker.client).record(running["id"])
     assert (record["status"], record["error"], record["attempt"]) == ("failed", lost["error"], 1)
-    wait_until(lambda: looker.task(claimed)["status"] == "pending", "the claimed task goes back", 4)
+    wait_until(
+        lambda: looker.task(claimed)["status"] == "pending", "the claimed task goes back", 4, interval=LOOK_SECONDS
+    )
     heir = worker.worker()
     heir.register()
     assert heir.claim_one()["id"] == claimed["id"]
@@ -84,11 +92,16 @@ def test_the_job_of_a_swept_worker_goes_once_nothing_waits_for_it(serving: tuple
     empty = worker.register("Empty")["full_name"]
     task = worker.submit(job)
     swept(worker)
-    wait_until(lambda: worker.job(empty).status_code == 404, "the job without tasks goes", 4)
+    wait_until(lambda: worker.job(empty).status_code == 404, "the job without tasks goes", 4, interval=LOOK_SECONDS)
     assert good(worker.job(job), 200).json()["workers"] == []
     assert worker.task(task)["status"] == "pending"
     Remote(worker.client).report(task, "cancelled")
-    wait_until(lambda: worker.job(job).status_code == 404, "the job goes with its last task", INTERVAL_SECONDS + 4)
+    wait_until(
+        lambda: worker.job(job).status_code == 404,
+        "the job goes with its last task",
+        INTERVAL_SECONDS + 4,
+        interval=LOOK_SECONDS,
+    )
 
 
 def test_a_worker_that_beats_is_never_swept_however_often_somebody_asks(serving: tuple[Remote, str]) -> None:
@@ -103,7 +116,7 @@ def test_a_worker_that_beats_is_never_swept_however_often_somebody_asks(serving:
             beaten.append(time.monotonic())
         return worker.task(task)["status"] == "running"
 
-    stays(alive, "the task of a living worker", 2 * T)
+    stays(alive, "the task of a living worker", 2 * T, interval=LOOK_SECONDS)
     assert worker.report(task, "completed")["status"] == "completed"
 
 
@@ -121,7 +134,7 @@ def test_the_worker_hears_of_a_cancelled_task_for_one_timeout(serving: tuple[Rem
     Remote(worker.client).report(task, "cancelled")
     began = time.monotonic()
     assert worker.told_to_cancel() == [task["id"]]
-    wait_until(lambda: worker.told_to_cancel() == [], "it is told no more", SWEPT_SECONDS)
+    wait_until(lambda: worker.told_to_cancel() == [], "it is told no more", SWEPT_SECONDS, interval=LOOK_SECONDS)
     assert time.monotonic() - began > T / 2
 
 
@@ -148,7 +161,7 @@ def test_two_processes_that_sweep_at_once_end_each_task_once(twins: Stack) -> No
             list(pool.map(Remote.sweep, asking))
         return all(first.task(running)["status"] == "failed" for running, _ in held)
 
-    wait_until(over, "all silent workers are swept", SWEPT_SECONDS)
+    wait_until(over, "all silent workers are swept", SWEPT_SECONDS, interval=LOOK_SECONDS)
     ended = [first.task(running) for running, _ in held]
     assert all(task["error"].startswith("WorkerLost: ") for task in ended)
     assert [Jobs(first.client).record(task["id"])["attempt"] for task in ended] == [1] * len(held)
@@ -190,7 +203,7 @@ def test_a_sweep_on_request_does_what_the_timer_does_at_most_once_a_second(lazy:
         answers.append(anybody.sweep())
         return anybody.task(running)["status"] == "failed"
 
-    wait_until(over, "the silent worker is swept", SWEPT_SECONDS)
+    wait_until(over, "the silent worker is swept", SWEPT_SECONDS, interval=LOOK_SECONDS)
     assert 1 <= answers.count(True) <= time.monotonic() - began + 1
     assert False in answers
     assert anybody.task(claimed)["status"] == "pending"

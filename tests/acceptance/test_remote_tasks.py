@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 from tests.acceptance.kinds import each
 from tests.support.jobs import good
 from tests.support.remote import STATES, Json, Remote, fresh, refused, timestamp, ulid_of
-from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Stack
+from tests.support.stack import EMBEDDED, PREFORK, Stack
 
 pytestmark = pytest.mark.xdist_group("remote-tasks")
 
@@ -151,25 +149,3 @@ def test_a_submission_whose_task_takes_longer_answers_as_without(serving: tuple[
     at_once = good(worker.post(job, json={"payload": {}}, headers={"Prefer": "respond-async"}), 202)
     assert at_once.headers["preference-applied"] == "respond-async"
     assert "preference-applied" not in good(worker.post(job, json={"payload": {}}), 202).headers
-
-
-@pytest.fixture(scope="module", params=each(PREFORK, SQLITE), ids=str)
-def twins(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
-    """Two API processes on one database."""
-    return start_stack(request.param, worker=False, apis=2)
-
-
-def test_twenty_submissions_with_one_key_at_the_same_moment_make_one_task(twins: Stack) -> None:
-    worker, job = Remote(twins.apis[0].client).serving()
-    barrier = threading.Barrier(20)
-
-    def submit(number: int) -> httpx.Response:
-        barrier.wait()
-        here = worker.at(twins.apis[number % 2].client)
-        return here.post(job, json={"payload": {"n": 1}}, headers={"Idempotency-Key": "same"})
-
-    with ThreadPoolExecutor(20) as pool:
-        answers = [good(answer, 202) for answer in pool.map(submit, range(20))]
-    assert len({answer.json()["id"] for answer in answers}) == 1
-    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
-    assert worker.tasks()["total"] == 1

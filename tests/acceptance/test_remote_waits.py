@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.jobs import good
 from tests.support.remote import PREFIX, Json, Remote, refused
-from tests.support.stack import PREFORK, Stack
+from tests.support.stack import EMBEDDED, PREFORK, Stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("remote-waits")
@@ -176,7 +176,7 @@ def test_a_waiter_hears_that_its_task_was_deleted(twins: Stack, serving: tuple[R
 @pytest.fixture(scope="module")
 def bounded(start_stack: Callable[..., Stack]) -> Stack:
     """A service that lets nobody wait for longer than a second."""
-    return start_stack(PREFORK, worker=False, ZNDRAW_JOBLIB_LONG_POLL_MAX_WAIT_SECONDS="1")
+    return start_stack(EMBEDDED, worker=False, ZNDRAW_JOBLIB_LONG_POLL_MAX_WAIT_SECONDS="1")
 
 
 @pytest.mark.parametrize("prefer", ["wait=1000000000", "wait=120", "wait=1, wait=abc", "foo, wait=50", 'Wait="7"'])

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("remote-workers")
 
 CLAIM_TIMEOUT_SECONDS = 2.0
 SWEEPER_INTERVAL_SECONDS = 1.0
+LOOK_SECONDS = 0.1  # each look is a request
 GONE_BACK_SECONDS = CLAIM_TIMEOUT_SECONDS + SWEEPER_INTERVAL_SECONDS + 3
 
 
@@ -160,9 +161,16 @@ def test_a_job_without_a_worker_goes_once_its_last_task_has_ended(serving: tuple
     worker, job = serving
     task = worker.submit(job)
     good(worker.leave(), 204)
-    stays(lambda: worker.job(job).status_code == 200, "a job with a task that waits", 1.5 * SWEEPER_INTERVAL_SECONDS)
+    stays(
+        lambda: worker.job(job).status_code == 200,
+        "a job with a task that waits",
+        1.5 * SWEEPER_INTERVAL_SECONDS,
+        interval=LOOK_SECONDS,
+    )
     Remote(worker.client).report(task, "cancelled")
-    wait_until(lambda: worker.job(job).status_code == 404, "the job goes", SWEEPER_INTERVAL_SECONDS + 4)
+    wait_until(
+        lambda: worker.job(job).status_code == 404, "the job goes", SWEEPER_INTERVAL_SECONDS + 4, interval=LOOK_SECONDS
+    )
 
 
 def test_a_claim_that_its_worker_does_not_act_upon_is_taken_back(serving: tuple[Remote, str]) -> None:
@@ -175,8 +183,13 @@ def test_a_claim_that_its_worker_does_not_act_upon_is_taken_back(serving: tuple[
         good(worker.beat(), 200)  # it is alive, and only never got the answer to its claim
         return worker.task(task)["status"] == "pending"
 
-    stays(lambda: worker.task(task)["status"] == "claimed", "a young claim", CLAIM_TIMEOUT_SECONDS / 2)
-    wait_until(gone_back, "the claim is taken back", GONE_BACK_SECONDS)
+    stays(
+        lambda: worker.task(task)["status"] == "claimed",
+        "a young claim",
+        CLAIM_TIMEOUT_SECONDS / 2,
+        interval=LOOK_SECONDS,
+    )
+    wait_until(gone_back, "the claim is taken back", GONE_BACK_SECONDS, interval=LOOK_SECONDS)
     refused(worker.patch(task, "running"), 409, "invalid-task-transition")
     assert (worker.task(task)["worker_id"], worker.task(task)["created_at"]) == (None, task["created_at"])
     assert second.claim_one()["id"] == task["id"]
@@ -190,12 +203,19 @@ def test_a_claim_that_its_worker_does_not_act_upon_is_taken_back(serving: tuple[
 def test_a_claim_that_is_taken_back_comes_first_again(serving: tuple[Remote, str]) -> None:
     worker, job = serving
     older, newer = worker.at_state(job, "claimed"), worker.submit(job)
-    wait_until(lambda: worker.task(older)["status"] == "pending", "the claim is taken back", GONE_BACK_SECONDS)
+    wait_until(
+        lambda: worker.task(older)["status"] == "pending",
+        "the claim is taken back",
+        GONE_BACK_SECONDS,
+        interval=LOOK_SECONDS,
+    )
     assert [worker.claim_one()["id"] for _ in range(2)] == [older["id"], newer["id"]]
 
 
 def test_a_task_that_runs_is_not_taken_back(serving: tuple[Remote, str]) -> None:
     worker, job = serving
     task = worker.at_state(job, "running")
-    stays(lambda: worker.task(task)["status"] == "running", "a running task", GONE_BACK_SECONDS - 2)
+    stays(
+        lambda: worker.task(task)["status"] == "running", "a running task", GONE_BACK_SECONDS - 2, interval=LOOK_SECONDS
+    )
     assert worker.report(task, "completed")["status"] == "completed"
