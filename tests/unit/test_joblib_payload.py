@@ -1,0 +1,96 @@
+"""Payloads of remote tasks: checked against the registered schema, each fault named by its field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from celery_jobs.api.joblib.payload import SchemaUnusable, check_payload, check_schema
+from celery_jobs.records.errors import PayloadInvalid
+from celery_jobs.records.remote.registering import canonical
+
+
+class Point(BaseModel):
+    x: float
+    y: int = 0
+
+
+class Move(BaseModel):
+    to: Point
+    via: list[Point] = []
+    name: str | None = None
+
+
+def faults(payload: dict[str, Any], schema: dict[str, Any]) -> list[tuple[str | int, ...]]:
+    with pytest.raises(PayloadInvalid) as refused:
+        check_payload("room:modifiers:Move", canonical(schema), payload)
+    return [tuple(each["loc"][2:]) for each in refused.value.errors]
+
+
+def test_a_payload_that_fits_goes_on_as_it_is() -> None:
+    text = check_payload("j", canonical(Move.model_json_schema()), {"to": {"x": 1}, "name": None, "more": [1]})
+    assert text == '{"to":{"x":1},"name":null,"more":[1]}'
+
+
+@pytest.mark.parametrize(
+    ("payload", "where"),
+    [
+        ({}, [("to",)]),
+        ({"to": {}}, [("to", "x")]),
+        ({"to": {"x": "1"}}, [("to", "x")]),
+        ({"to": {"x": True}}, [("to", "x")]),
+        ({"to": {"x": 1, "y": 1.5}, "via": [{"x": 1}, {}]}, [("to", "y"), ("via", 1, "x")]),
+        ({"to": {"x": float("inf")}}, [()]),
+    ],
+)
+def test_each_fault_names_its_field(payload: dict[str, Any], where: list[tuple[str | int, ...]]) -> None:
+    assert sorted(map(str, faults(payload, Move.model_json_schema()))) == sorted(map(str, where))
+
+
+def test_a_field_too_many_is_a_fault_where_the_schema_says_so() -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    assert faults({"angel": 1}, schema) == [()]
+
+
+def test_a_message_is_no_longer_than_people_read() -> None:
+    with pytest.raises(PayloadInvalid) as refused:
+        check_payload("j", canonical({"properties": {"a": {"type": "integer"}}}), {"a": "x" * 100_000})
+    assert len(refused.value.errors[0]["msg"]) < 400
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"properties": []},
+        {"$ref": "http://127.0.0.1:1/schema.json"},
+        {"properties": {"a": {"$ref": "other.json#/x"}}},
+        {"required": "a"},
+        {"pattern": "("},
+    ],
+)
+def test_a_schema_that_is_none_or_points_elsewhere_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(SchemaUnusable):
+        check_schema(schema)
+
+
+def test_a_schema_nested_without_end_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"not": schema}
+    with pytest.raises(SchemaUnusable):
+        check_schema(schema)
+
+
+def test_schemas_refer_to_themselves_and_to_nothing_else() -> None:
+    schema = Move.model_json_schema()
+    check_schema(schema)
+    assert "$ref" in canonical(schema)
+    assert faults({"to": {}}, {"properties": {"to": {"$ref": "#/$defs/Missing"}}}) == [()]
+
+
+def test_equal_schemas_are_equal_texts_and_one_is_not_true() -> None:
+    assert canonical({"a": 1, "b": {"d": 1, "c": 2}}) == canonical({"b": {"c": 2, "d": 1}, "a": 1})
+    assert canonical({"const": 1}) != canonical({"const": True})
