@@ -73,3 +73,25 @@ def test_waits_that_are_given_up_leave_nothing_behind(new_stack: Callable[..., S
     assert claimed is not None
     assert claimed["id"] == waiting["id"]
     assert "Traceback" not in stack.process.log
+
+
+def test_a_claim_whose_worker_has_left_before_the_service_reads_it_takes_nothing(
+    new_stack: Callable[..., Stack],
+) -> None:
+    """A service that had no time for a while finds requests whose clients have given up."""
+    stack = new_stack(PREFORK).start(worker=False)
+    other = stack.api()
+    worker, job = Remote(other.client).serving()
+    claim, _ = requests(stack, worker, {"id": ""})
+    where = urlsplit(stack.apis[0].url)
+    for _ in range(5):
+        stack.process.stop()
+        with socket.create_connection((str(where.hostname), where.port or 80)) as gone:
+            gone.sendall(claim)
+        task = worker.submit(job)
+        stack.process.cont()
+        wait_until(lambda: footprint(stack).connections <= 1, "it has seen that the client left", 20)
+        claimed = worker.claim(wait=10)
+        assert claimed is not None, worker.task(task)
+        assert claimed["id"] == task["id"]
+        worker.report(task, "running")

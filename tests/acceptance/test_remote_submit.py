@@ -6,9 +6,11 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
 
 from tests.acceptance.kinds import each
@@ -237,3 +239,22 @@ def test_the_private_job_of_another_room_is_unknown(serving: tuple[Remote, str])
 def test_a_room_that_cannot_be_is_refused(serving: tuple[Remote, str]) -> None:
     worker, job = serving
     refused(worker.post(job, "a:b", json={"payload": {"angle": 1}}), 400, "invalid-room-id")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [({"uniqueItems": True}, [{"x": number} for number in range(2_500)]), ({"pattern": "^(a+)+$"}, "a" * 27 + "!")],
+    ids=["unique items", "pattern"],
+)
+def test_a_payload_that_is_slow_to_check_holds_nobody_up(
+    new_stack: Callable[..., Stack], schema: Json, value: Any
+) -> None:
+    stack = new_stack(EMBEDDED).start()
+    worker, job = Remote(stack.apis[0].client).serving(schema={"properties": {"a": schema}})
+    took: list[float] = []
+    with ThreadPoolExecutor(1) as thread, httpx.Client(base_url=stack.apis[0].url, timeout=60) as other:
+        posted = thread.submit(worker.post, job, json={"payload": {"a": value}}, timeout=60)
+        while not posted.done():
+            took.append(good(other.get("/livez"), 200).elapsed.total_seconds())
+    assert posted.result().status_code in (202, 422)
+    assert max(took) < 1, sorted(took)[-3:]
