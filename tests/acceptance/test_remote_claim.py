@@ -146,7 +146,7 @@ def test_of_claims_for_one_task_at_the_same_moment_one_wins(twins: Stack) -> Non
         assert first.task(task)["worker_id"] == won[0]["worker_id"]
 
 
-@pytest.mark.parametrize(("many", "claimers"), [(120, 12), pytest.param(1000, 40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("many", "claimers"), [(80, 10), pytest.param(1000, 40, marks=pytest.mark.slow)])
 def test_each_of_many_tasks_is_claimed_once(twins: Stack, many: int, claimers: int) -> None:
     """Case C18 (c): every claimer reports what it got as done, and nobody's report is refused."""
     first, job = Remote(twins.apis[0].client).serving()
@@ -183,7 +183,7 @@ def many_submitted(worker: Remote, job: str, many: int) -> list[str]:
         return [task["id"] for task in pool.map(lambda _: worker.submit(job), range(many))]
 
 
-@pytest.mark.parametrize("many", [80, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [50, pytest.param(500, marks=pytest.mark.slow)])
 def test_tasks_are_claimed_in_the_order_in_which_one_client_submits_them(twins: Stack, many: int) -> None:
     """Case C18 (d): it submits as fast as it can while the claimer is at work."""
     claimer, job = Remote(twins.apis[1].client).serving()

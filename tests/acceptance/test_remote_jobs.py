@@ -204,7 +204,9 @@ def test_pages_hold_each_job_once(worker: Remote) -> None:
     assert (pages[-1]["items"], names(worker.jobs(offset=10**6))) == ([], [])
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "limit=abc", "limit=", "offset=-1", "offset=x"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "limit=-1", "limit=abc", "limit=", "offset=-1", "offset=x", "nosuch=1"]
+)
 def test_a_page_that_cannot_be_is_refused(worker: Remote, query: str) -> None:
     for path in (f"/rooms/{worker.room}/jobs", f"/rooms/{worker.room}/tasks", "/workers"):
         fault = refused(worker.send("GET", f"{path}?{query}"), 422, "validation-failed")["errors"][0]

@@ -53,7 +53,7 @@ async def flood(stack: Stack, asked: list[bytes], many: int) -> None:
 
 
 @own(EMBEDDED, PREFORK)
-@pytest.mark.parametrize("many", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_waits_that_are_given_up_leave_nothing_behind(new_stack: Callable[..., Stack], kind: Kind, many: int) -> None:
     stack = new_stack(kind).start(worker=False)
     worker, job = Remote(stack.apis[0].client).serving()

@@ -17,9 +17,7 @@ from tests.support.waiting import wait_until
 NewStack = Callable[..., Stack]
 
 
-@pytest.mark.parametrize(
-    "categories", ["moves, looks", pytest.param('["moves", "looks"]', marks=pytest.mark.slow), "looks,moves,"]
-)
+@pytest.mark.parametrize("categories", ["moves, looks", pytest.param('["moves", "looks"]', marks=pytest.mark.slow)])
 def test_the_categories_are_a_setting_in_either_spelling(new_stack: NewStack, categories: str) -> None:
     stack = new_stack(EMBEDDED, ZNDRAW_JOBLIB_ALLOWED_CATEGORIES=categories).start(worker=False)
     worker = Remote(stack.apis[0].client).worker()
@@ -33,12 +31,12 @@ def test_the_categories_are_a_setting_in_either_spelling(new_stack: NewStack, ca
     ("name", "value"),
     [
         ("WORKER_TIMEOUT_SECONDS", "abc"),
-        ("WORKER_TIMEOUT_SECONDS", "0"),
-        ("SWEEPER_INTERVAL_SECONDS", "-1"),
-        ("CLAIM_TIMEOUT_SECONDS", "0"),
-        ("LONG_POLL_MAX_WAIT_SECONDS", "nan"),
-        ("ALLOWED_CATEGORIES", '["a:b"]'),
-        ("ALLOWED_CATEGORIES", "[1"),
+        pytest.param("WORKER_TIMEOUT_SECONDS", "0", marks=pytest.mark.slow),
+        pytest.param("SWEEPER_INTERVAL_SECONDS", "-1", marks=pytest.mark.slow),
+        pytest.param("CLAIM_TIMEOUT_SECONDS", "0", marks=pytest.mark.slow),
+        pytest.param("LONG_POLL_MAX_WAIT_SECONDS", "nan", marks=pytest.mark.slow),
+        pytest.param("ALLOWED_CATEGORIES", '["a:b"]', marks=pytest.mark.slow),
+        pytest.param("ALLOWED_CATEGORIES", "[1", marks=pytest.mark.slow),
     ],
 )
 def test_a_setting_that_cannot_be_stops_the_start_and_is_named(
@@ -51,6 +49,7 @@ def test_a_setting_that_cannot_be_stops_the_start_and_is_named(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @own(EMBEDDED, PREFORK)
 def test_what_has_ended_goes_in_time_and_what_has_not_stays(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind, JOBS_RETENTION_SECONDS="1").start(worker=False)
@@ -64,6 +63,7 @@ def test_what_has_ended_goes_in_time_and_what_has_not_stays(new_stack: NewStack,
     assert Jobs(worker.client).status(waiting["id"]) == "pending"
 
 
+@pytest.mark.slow
 @own(EMBEDDED)
 def test_a_key_is_free_again_once_its_task_is_deleted(new_stack: NewStack, kind: Kind) -> None:
     stack = new_stack(kind).start(worker=False)

@@ -241,6 +241,7 @@ def test_a_room_that_cannot_be_is_refused(serving: tuple[Remote, str]) -> None:
     refused(worker.post(job, "a:b", json={"payload": {"angle": 1}}), 400, "invalid-room-id")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "value"),
     [({"uniqueItems": True}, [{"x": number} for number in range(2_500)]), ({"pattern": "^(a+)+$"}, "a" * 27 + "!")],

@@ -187,6 +187,19 @@ def test_a_worker_is_as_alive_as_what_any_process_hears_of_it(twins: Stack) -> N
     stays(alive, "the task of a worker that beats at the other process", 1.5 * T, interval=T / 6)
 
 
+@pytest.mark.slow
+def test_a_celery_worker_that_counts_as_dead_sooner_changes_nothing_for_remote_ones(
+    start_stack: Callable[..., Stack],
+) -> None:
+    worker, job = Remote(start_stack(PREFORK, JOBS_WORKER_TIMEOUT_SECONDS="1").apis[0].client).serving()
+    tasks = [worker.at_state(job, "running"), worker.at_state(job, "claimed"), worker.submit(job)]
+
+    def untouched() -> bool:
+        return [worker.task(task)["status"] for task in tasks] == ["running", "claimed", "pending"]
+
+    stays(untouched, "the tasks of a remote worker that is silent", 6.0, interval=LOOK_SECONDS)
+
+
 @pytest.fixture(scope="module")
 def lazy(start_stack: Callable[..., Stack]) -> Stack:
     """Where no timer comes round in time."""

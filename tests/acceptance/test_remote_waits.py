@@ -164,6 +164,14 @@ def test_a_wait_for_a_task_that_has_ended_is_no_wait(serving: tuple[Remote, str]
     assert answer.elapsed.total_seconds() < SLACK_SECONDS
 
 
+def test_a_waiting_claim_ends_when_its_worker_leaves(twins: Stack, serving: tuple[Remote, str]) -> None:
+    worker, _ = serving
+    with ThreadPoolExecutor(1) as pool:
+        asked = waits(twins, lambda: on_its_own(worker, twins.apis[0].url, lambda each: each.ask(12)), pool)
+        good(worker.at(twins.apis[1].client).leave(), 204)
+        refused(asked.result(timeout=SLACK_SECONDS), 404, "worker-not-found")
+
+
 def test_a_waiter_hears_that_its_task_was_deleted(twins: Stack, serving: tuple[Remote, str]) -> None:
     worker, job = serving
     task = worker.submit(job)
