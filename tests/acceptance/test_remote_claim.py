@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.kinds import each
 from tests.support.jobs import good
 from tests.support.remote import Json, Remote, fresh, refused
-from tests.support.stack import EMBEDDED, PREFORK, SQLITE, Stack
+from tests.support.stack import EMBEDDED, PREFORK, Stack
 
 pytestmark = pytest.mark.xdist_group("remote-claim")
 
@@ -118,12 +118,6 @@ def test_a_worker_may_hold_several_tasks(serving: tuple[Remote, str]) -> None:
     for task in reversed(tasks):
         worker.report(task, "running")
         worker.report(task, "completed")
-
-
-@pytest.fixture(scope="module", params=each(PREFORK, SQLITE), ids=str)
-def twins(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
-    """Two API processes on one database."""
-    return start_stack(request.param, worker=False, apis=2)
 
 
 def test_of_claims_for_one_task_at_the_same_moment_one_wins(twins: Stack) -> None:

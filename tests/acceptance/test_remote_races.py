@@ -9,22 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.acceptance.kinds import each
 from tests.support.jobs import PREFIX, Jobs, good
 from tests.support.remote import Json, Remote, fresh, refused
-from tests.support.stack import PREFORK, SQLITE, Stack
-
-pytestmark = pytest.mark.xdist_group("remote-races")
+from tests.support.stack import Stack
 
 ROUNDS = 12
 
 Call = Callable[[], httpx.Response]
-
-
-@pytest.fixture(scope="module", params=each(PREFORK, SQLITE), ids=str)
-def twins(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
-    """Two API processes on one database."""
-    return start_stack(request.param, worker=False, apis=2)
 
 
 @pytest.fixture

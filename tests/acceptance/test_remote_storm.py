@@ -149,7 +149,8 @@ def drained(storm: Storm) -> None:
             storm.status[task["id"]] = "completed"
 
 
-@pytest.mark.parametrize(("seconds", "actors"), [(2.5, 8), pytest.param(60, 24, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "actors"), [(5, 8), (60, 24)])
 def test_a_storm_loses_nothing(twins: Stack, seconds: float, actors: int) -> None:
     with ExitStack() as opened:
         clients = [

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.jobs import good
 from tests.support.remote import PREFIX, Json, Remote, refused
-from tests.support.stack import EMBEDDED, PREFORK, Stack
+from tests.support.stack import EMBEDDED, Stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("remote-waits")
@@ -25,12 +25,6 @@ SHORT_SECONDS = 1.0
 WAITERS = 200
 ROUNDS = 20
 POOL = 6  # connections that a process may keep once it has needed them, however many wait
-
-
-@pytest.fixture(scope="module")
-def twins(start_stack: Callable[..., Stack]) -> Stack:
-    """Two API processes on one database."""
-    return start_stack(PREFORK, worker=False, apis=2)
 
 
 @pytest.fixture
