@@ -80,14 +80,14 @@ def caller_of(request: Request) -> Caller:
     return request.scope.get(_CALLER, LOCAL)
 
 
-def caller_in_host(request: Request, keys: Mapping[str, ApiKey]) -> Caller:
+def caller_in_host(request: Request, keys: Keys | None) -> Caller:
     """Who made this request to an app that is not ours, and so has no KeyCheck in front; Unauthorized."""
-    if not keys:
+    if keys is None:
         raise Unauthorized(
             "The application does not say who calls: set JOBS_API_KEYS, or override get_current_identity"
         )
     key = _presented(request.scope)
-    caller = Keys(keys).caller(key) if key else None
+    caller = keys.caller(key) if key else None
     if caller is None:
         raise Unauthorized(_refusal(key))
     return caller

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from types import FrameType
-from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celery_jobs.api.health import Check, HealthWatch
 from celery_jobs.api.joblib import life as remote
+from celery_jobs.api.signals import heard_before_the_server
 from celery_jobs.api.stream.all_jobs import AllJobs
 from celery_jobs.api.stream.feed import Feed
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.remote.settings import JobLibSettings
-from celery_jobs.tasks.lifeline import ONE_WISH_SECONDS
 from celery_jobs.tasks.scheduler import CeleryScheduler
 
 Hook = Callable[[FastAPI], Awaitable[None]]
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.asynccontextmanager
@@ -109,10 +103,7 @@ class PlainStartupFailure:
 
 @contextlib.contextmanager
 def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
-    """Hear SIGTERM and SIGINT before the server does: it waits for open streams before it ends the lifespan."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Streams end and nothing new is taken as soon as a signal says so."""
     loop = asyncio.get_running_loop()
 
     def stop(again: bool) -> None:
@@ -121,41 +112,5 @@ def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
         if again:
             scheduler.hurry()
 
-    wishes = _Wishes(lambda again: loop.call_soon_threadsafe(stop, again))
-
-    chained: dict[int, tuple[Any, Any]] = {}
-    for number in _SIGNALS:
-        before = signal.getsignal(number)
-        if callable(before) and before is not signal.default_int_handler:  # otherwise no server waits for us
-            ours = wishes.before(before)
-            signal.signal(number, ours)
-            chained[number] = ours, before
-    try:
+    with heard_before_the_server(lambda again: loop.call_soon_threadsafe(stop, again)):
         yield
-    finally:
-        for number, (ours, before) in chained.items():
-            if signal.getsignal(number) is ours:
-                signal.signal(number, before)
-
-
-class _Wishes:
-    """Signals that come together are one wish; a later one wants it at once."""
-
-    def __init__(self, hear: Callable[[bool], object]) -> None:
-        self._hear = hear
-        self._first_at: float | None = None
-
-    def before(self, then: Callable[[int, FrameType | None], Any]) -> Any:
-        """A signal handler that hears of it before `then` does."""
-
-        def handler(number: int, frame: FrameType | None) -> None:
-            again = self._first_at is not None
-            if self._first_at is None:
-                self._first_at = time.monotonic()
-            elif time.monotonic() - self._first_at < ONE_WISH_SECONDS:
-                return  # the server would break off what it was just told to finish
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                self._hear(again)
-            then(number, frame)
-
-        return handler

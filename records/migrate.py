@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, String, column, inspect, select, table, text
 from sqlalchemy.exc import DatabaseError, DBAPIError
@@ -13,6 +16,10 @@ from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.outage import is_outage
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
+from celery_jobs.records.tables import metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 # a name of our own: the database may be a host's, who uses Alembic too
 VERSION_TABLE = "celery_jobs_version"
@@ -55,13 +62,24 @@ def check(database: Store | Settings) -> None:
         )
 
 
-def create_tables(bind: Engine | Connection) -> None:
+def create_tables(bind: Engine | Connection | AsyncEngine | AsyncConnection) -> Coroutine[Any, Any, None] | None:
     """Make or update the tables in a host application's database; a Connection keeps its transaction."""
     if isinstance(bind, Connection):
-        _migrate(bind)
-        return
+        return _migrate(bind)
+    if not isinstance(bind, Engine):
+        return _create_tables(bind)
     with bind.execution_options(writes=True).begin() as connection:
-        _migrate(connection)
+        return _migrate(connection)
+
+
+async def _create_tables(bind: AsyncEngine | AsyncConnection) -> None:
+    from sqlalchemy.ext.asyncio import AsyncEngine  # who has none pays nothing
+
+    if isinstance(bind, AsyncEngine):
+        async with bind.begin() as connection:
+            await connection.run_sync(_migrate)
+    else:
+        await bind.run_sync(_migrate)
 
 
 def _known() -> list[str]:
@@ -84,17 +102,53 @@ def _revision(connection: Connection) -> str | None:
 
 def _migrate(connection: Connection) -> None:
     """All missing scripts, in the connection's transaction."""
+    if not _behind(_revision(connection)):
+        return
+    _lock(connection)
+    revision = _revision(connection)
+    if not _behind(revision):
+        return  # another process was faster
+    if revision is None:
+        _demand_free_names(connection)
     from alembic import command  # slow to import, and seldom needed
     from alembic.config import Config
 
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    if not _behind(_revision(connection)):
-        return  # another process was faster
     config = Config()
     config.set_main_option("script_location", str(files("celery_jobs.migrations")).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _host_migration_kept():
+        command.upgrade(config, "head")
+
+
+def _lock(connection: Connection) -> None:
+    """One process at a time, until the transaction ends."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    elif not getattr(connection.connection.driver_connection, "in_transaction", True):
+        # a host's driver begins no transaction before DDL
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _demand_free_names(connection: Connection) -> None:
+    if taken := sorted(set(inspect(connection).get_table_names()) & set(metadata.tables)):
+        raise SettingsError(
+            f"The database has tables of another application under names that this service needs ({', '.join(taken)}); "
+            "use a database or a PostgreSQL schema of its own"
+        )
+
+
+@contextmanager
+def _host_migration_kept() -> Generator[None]:
+    """A host may call us within a migration of its own, whose `op` and `context` Alembic would take away."""
+    import alembic
+
+    outer = [getattr(each, "_proxy", None) for each in (alembic.context, alembic.op)]
+    try:
+        yield
+    finally:
+        for each in outer:
+            if each is not None:
+                each._install_proxy()
 
 
 def _engine(settings: Settings) -> Engine:

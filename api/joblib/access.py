@@ -11,7 +11,7 @@ from celery_jobs.records import submit
 from celery_jobs.records.cancel import CancelAnswer
 from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.errors import DatabaseUnavailable
-from celery_jobs.records.outage import is_outage
+from celery_jobs.records.outage import is_momentary, is_outage
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
@@ -133,14 +133,25 @@ class HostRecords:
         self._changed([str(answer.record.id)])
 
     async def _transaction(self, run: Callable[[Connection], Any]) -> Any:
+        for last in (False, True):
+            try:
+                return await self._once(run)
+            except Exception as error:
+                # a restart broke a connection of the host's pool, or another transaction had to win
+                if is_momentary(error) and not last:
+                    continue
+                if is_outage(error):
+                    raise DatabaseUnavailable(str(error)) from error
+                raise
+        raise AssertionError("unreachable")
+
+    async def _once(self, run: Callable[[Connection], Any]) -> Any:
         try:
             connection = await self._session.connection()
             value = await connection.run_sync(run)
             await self._session.commit()
-        except Exception as error:
+        except Exception:
             await self._session.rollback()
-            if is_outage(error):
-                raise DatabaseUnavailable(str(error)) from error
             raise
         return value
 

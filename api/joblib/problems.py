@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from html import escape
 from typing import Final
 
@@ -10,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import HTMLResponse, Response
 
 from celery_jobs.api import problems as kinds
-from celery_jobs.api.problems import Kind, domain_problem, problem, validation_problem
+from celery_jobs.api.problems import Kind, domain_problem, kind_of, problem, validation_problem
 from celery_jobs.records import errors
 
 MEANINGS: Final[dict[Kind, str]] = {
@@ -38,6 +39,7 @@ MEANINGS: Final[dict[Kind, str]] = {
     kinds.UNAVAILABLE: "The database cannot be reached at the moment, or the service is shutting down; `Retry-After` "
     "says when to come again.",
 }
+_log = logging.getLogger("celery_jobs.joblib")
 _BY_NAME: Final = {kind.name: kind for kind in MEANINGS}
 
 
@@ -55,6 +57,8 @@ async def problem_exception_handler(request: Request, error: Exception) -> Respo
     cause = error.cause
     if isinstance(cause, RequestValidationError):
         return await validation_problem(request, cause)
+    if kind_of(cause) is kinds.INTERNAL:
+        _log.error("%s %s: %s", request.method, request.url.path, cause, exc_info=cause)
     return await domain_problem(request, cause)
 
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from celery_jobs.api.joblib import rooms, tasks, workers
 from celery_jobs.api.joblib.declared import refusals
 from celery_jobs.api.joblib.dependencies import CallDep
+from celery_jobs.api.joblib.host_life import waits_end_with_it
 from celery_jobs.api.joblib.problems import pages
 from celery_jobs.api.joblib.route import JoblibRoute
 from celery_jobs.api.joblib.views import Me
@@ -16,7 +17,7 @@ PREFIX = "/v1/joblib"
 PARTS = (tasks.plain, rooms.plain, rooms.router, workers.plain, workers.router)
 TAG = "remote workers"
 
-router = APIRouter()
+router = APIRouter(lifespan=waits_end_with_it)
 for part in PARTS:
     router.include_router(part, prefix=PREFIX, tags=[TAG])
 router.include_router(pages)

@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
+from celery_jobs.api.auth import Keys
 from celery_jobs.api.joblib.access import Records
 from celery_jobs.api.joblib.contact import Contact
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import claims, tasks, workers
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
+from celery_jobs.records.settings import load_settings
 
 PULSES_PER_TIMEOUT: Final = 10
 _WORKER: Final = "worker:"  # before the id of a worker that waits, beside the registrations that it serves
@@ -35,6 +38,12 @@ class Runtime:
         self.swept_at = float("-inf")
         self._renewed_at = 0.0
         self.loop = asyncio.get_running_loop()
+
+    @cached_property
+    def keys(self) -> Keys | None:
+        """The API keys of a host app, for one that does not say who calls; None without any. SettingsError."""
+        found = load_settings(DATABASE_URL="sqlite:///unused").api_keys  # the host's own may be of any kind
+        return Keys(found) if found else None
 
     def changed(self, ids: Collection[str]) -> None:
         """Tasks were written, or jobs with these registrations have something to claim."""

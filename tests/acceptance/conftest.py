@@ -15,6 +15,7 @@ from tests.support.jobs import Jobs
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Process, Processes
 from tests.support.redis import RedisServer
+from tests.support.remote_host import Host
 from tests.support.service import Service
 from tests.support.stack import KINDS, MODULES, PREFORK, SQLITE, Kind, Stack, migrate
 
@@ -171,3 +172,19 @@ def twins(
     """Two API processes on one database and no worker, for all tests that leave them as they were."""
     for start in starting(request, tmp_path_factory):
         yield start(request.param, worker=False, apis=2)
+
+
+@pytest.fixture(scope="module")
+def new_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Host]]:
+    """Starts an application that is not ours (tests/support/remote_host.py), which the tests of one file share."""
+    ledger = Processes(tmp_path_factory.mktemp("logs"))
+    made: list[Host] = []
+
+    def make(**options: Any) -> Host:
+        made.append(Host(ledger, tmp_path_factory.mktemp("host"), **options))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.http.close()
+    ledger.end_all()
