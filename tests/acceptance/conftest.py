@@ -17,7 +17,7 @@ from tests.support.processes import Process, Processes
 from tests.support.redis import RedisServer
 from tests.support.remote_host import Host
 from tests.support.service import Service
-from tests.support.stack import KINDS, MODULES, Kind, Stack, migrate
+from tests.support.stack import KINDS, MODULES, PREFORK, SQLITE, Kind, Stack, migrate
 
 SHARED_SLOTS = 4
 
@@ -126,18 +126,18 @@ def new_stack(new_service: Callable[..., Service], request: pytest.FixtureReques
     return make
 
 
-@pytest.fixture(scope="module")
-def start_stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Stack]]:
-    """Starts a deployment without other servers that the tests of one file share."""
-    ledger = Processes(tmp_path_factory.mktemp("logs"))
+def starting(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Iterator[Callable[..., Stack]]:
+    """What starts deployments, and ends them with the fixture that asks for it."""
+    ledger = Processes(factory.mktemp("logs"))
     started: list[Stack] = []
 
-    def start(kind: Kind, slots: int = SHARED_SLOTS, **env: str) -> Stack:
-        folder = tmp_path_factory.mktemp(kind.name)
+    def start(kind: Kind, slots: int = SHARED_SLOTS, *, worker: bool = True, apis: int = 1, **env: str) -> Stack:
+        folder = factory.mktemp(kind.name)
         service = Service(ledger, folder, {**environment(kind, folder, request), **env})
-        started.append(Stack(kind, service, slots).start())
+        started.append(Stack(kind, service, slots))
+        started[-1].start(worker=worker)
+        for _ in range(apis - 1):
+            started[-1].api()
         return started[-1]
 
     yield start
@@ -145,6 +145,33 @@ def start_stack(
         ledger.end_all()
     for stack in started:
         stack.service.close()
+
+
+@pytest.fixture(scope="module")
+def start_stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Stack]]:
+    """Starts a deployment that the tests of one file share, with as many API processes as they need."""
+    yield from starting(request, tmp_path_factory)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(PREFORK, marks=pytest.mark.xdist_group("twins")),
+        pytest.param(SQLITE, marks=(pytest.mark.slow, pytest.mark.xdist_group("twins"))),
+    ],
+    ids=str,
+)
+def twins(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    redis_server: RedisServer,
+    postgres_server: PostgresServer,
+) -> Iterator[Stack]:
+    """Two API processes on one database and no worker, for all tests that leave them as they were."""
+    for start in starting(request, tmp_path_factory):
+        yield start(request.param, worker=False, apis=2)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -23,3 +24,9 @@ def own(*kinds: Kind, slow: Collection[Kind] = ()) -> pytest.MarkDecorator:
     first, *others = kinds or KINDS
     more = [pytest.param(kind, marks=pytest.mark.slow) for kind in (*others, *slow)]
     return pytest.mark.parametrize("kind", [first, *more], ids=str)
+
+
+def each(*kinds: Kind) -> list[Any]:
+    """Kinds for a fixture that the tests of one file share: all but the first only at full length."""
+    first, *others = kinds
+    return [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]

@@ -23,6 +23,8 @@ MODULES = {
     "failing": "error_tasks.py",
     "process": "process_tasks.py",
 }
+# written too, and loaded where JOBS_IMPORTS names them
+MORE_MODULES = {"rooms": "room_tasks.py"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Stack:
         self.slots = slots
         self.workers: list[Process] = []
         self.apis: list[HttpProcess] = []
-        for module, file in MODULES.items():
+        for module, file in (MODULES | MORE_MODULES).items():
             service.module(module, Path(__file__).with_name(file).read_text(encoding="utf-8"))
         self.journal = Journal(service.folder)
         self._held: list[str] = []
