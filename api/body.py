@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -10,17 +11,24 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from celery_jobs.records.text import without_lone_surrogates
+
 M = TypeVar("M", bound=BaseModel)
 
 
-def json_body(model: type[M], *, optional: bool = False) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that gives the body as `model`, or answers 422; no body at all is an empty one where `optional`."""
+def json_body(model: type[M], *, optional: bool = False, forgiving: bool = False) -> Callable[[Request], Awaitable[M]]:
+    """A dependency that gives the body as `model`, or answers 422; no body at all is an empty one where `optional`.
+
+    `forgiving`: escaped halves of surrogate pairs become U+FFFD, so that a result that holds one is not lost.
+    """
 
     async def parse(request: Request) -> M:
         body = await request.body()
         if optional and not body:
             return model()
         _demand_json(request)
+        if forgiving and b"\\ud" in body.lower():
+            body = _without_lone_surrogates(body)
         try:
             return model.model_validate_json(body)
         except ValidationError as error:
@@ -28,6 +36,13 @@ def json_body(model: type[M], *, optional: bool = False) -> Callable[[Request], 
             raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
 
     return parse
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    try:
+        return without_lone_surrogates(json.dumps(json.loads(body), ensure_ascii=False)).encode()
+    except (ValueError, RecursionError):
+        return body  # the model will say what is wrong with it
 
 
 async def keyword_arguments(request: Request) -> bytes:

@@ -15,10 +15,9 @@ from celery_jobs.records.remote.workers import Who
 
 async def claim(call: Call, who: Who, wait_seconds: float | None) -> RemoteTask | None:
     """The oldest task that the worker may run, now its own; None after `wait_seconds`. WorkerNotFound, NotAllowed."""
-    task = await call.records.write_one(claims.claim, who, call.lease_seconds)
     seconds = min(wait_seconds or 0, call.runtime.settings.long_poll_max_wait_seconds)
-    if task is not None or seconds <= 0:
-        return task
+    if seconds <= 0:
+        return await call.records.write_one(claims.claim, who, call.lease_seconds)
     deadline = time.monotonic() + seconds
     served = await call.records.read(claims.served, who)
     with call.runtime.vacancies.entered([worker_key(who.worker), *served]) as waiter:
@@ -28,13 +27,13 @@ async def claim(call: Call, who: Who, wait_seconds: float | None) -> RemoteTask 
 
 async def _wait(call: Call, who: Who, deadline: float, waiter: Waiter, client: Client) -> RemoteTask | None:
     room = call.runtime.vacancies
-    while True:
-        # first of all once more, since something may have come before the place in the room was taken
+    while not client.left:
         task = await call.records.write_one(claims.claim, who, call.lease_seconds)
         if task is not None:
             return await _handed_over(call, who, task, client)
-        if client.left or room.closed or not await room.wait(waiter, call.records, deadline):
+        if room.closed or not await room.wait(waiter, call.records, deadline):
             return None
+    return None
 
 
 async def _handed_over(call: Call, who: Who, task: RemoteTask, client: Client) -> RemoteTask | None:

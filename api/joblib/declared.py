@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from celery_jobs.api.joblib.problems import MEANINGS
 from celery_jobs.api.prefer import DESCRIPTION
 from celery_jobs.api.problems import MEDIA_TYPE, PAGES
 from celery_jobs.records.remote.names import LONGEST
+from celery_jobs.records.states import TaskStatus
 
 _TEXT: Final = {"type": "string"}
 _PROBLEM: Final = {
@@ -94,5 +95,22 @@ RoomId = Annotated[
 JobName = Annotated[str, Path(description="`<room>:<category>:<name>`", examples=["@global:modifiers:Rotate"])]
 TaskId = Annotated[str, Path(description="The task's id: a UUID, or the same 128 bits as a ULID.")]
 WorkerId = Annotated[str, Path(description="The worker's id; the identity's own is the identity.")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many to show.")]
-Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="How many to leave out before them.")]
+
+
+class PageQuery(BaseModel):
+    """Which part of a list to show; a misspelt parameter is an error and not the whole list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=100, ge=1, le=1000, description="How many to show.")
+    offset: int = Field(default=0, ge=0, le=2**31 - 1, description="How many to leave out before them.")
+
+
+class TasksQuery(PageQuery):
+    """Which tasks of a room to show."""
+
+    status: TaskStatus | None = Field(default=None, description="Tasks in this state.")
+
+
+PageDep = Annotated[PageQuery, Query()]
+TasksDep = Annotated[TasksQuery, Query()]

@@ -1,4 +1,7 @@
-"""Schemas of registered jobs: what may be registered, and what is wrong with a payload, field by field."""
+"""Schemas of registered jobs: what may be registered, and what is wrong with a payload, field by field.
+
+Checked by a validator whose patterns take linear time: a schema is anybody's, and the check runs between all requests.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,36 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
 
-import jsonschema
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+import jsonschema_rs
 from pydantic_core import from_json, to_json
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from celery_jobs.records.errors import PayloadInvalid
+from celery_jobs.records.remote.registering import canonical
 
 _MOST_FAULTS: Final = 100
 _LONGEST_MESSAGE: Final = 300
 _DEEPEST: Final = 100
-# nothing is fetched: a schema refers to itself only
-_NOTHING_ELSE: Final[Registry[Any]] = Registry()
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaUnusable(ValueError):
     """The schema cannot be used to check payloads; says why."""
 
 
-def check_schema(schema: dict[str, Any]) -> None:
-    """SchemaUnusable unless it is a JSON schema that stands by itself."""
+def check_schema(schema: dict[str, Any]) -> str:
+    """The schema as text; SchemaUnusable unless it is a JSON schema that stands by itself."""
     try:
-        cls = validator_for(schema, default=jsonschema.Draft202012Validator)
-        cls.check_schema(schema)
         outside = next(_references(schema), None)
-    except jsonschema.SchemaError as error:
-        where = ".".join(map(str, error.absolute_path))
+        if outside is None:
+            text = canonical(schema)
+            _validator(text)
+            return text
+    except jsonschema_rs.ValidationError as error:
+        where = ".".join(map(str, error.instance_path))
         raise SchemaUnusable(f"not a JSON schema{f' at {where}' if where else ''}: {_cut(error.message)}") from None
     except (RecursionError, TypeError, ValueError) as error:
         raise SchemaUnusable(f"not a usable JSON schema: {_cut(str(error))}") from None
-    if outside is not None:
-        raise SchemaUnusable(f"refers to {outside!r}; only references within the schema (#…) are followed")
+    raise SchemaUnusable(f"refers to {outside!r}; only references within the schema (#…) are followed")
 
 
 def _references(value: Any, depth: int = 0) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _references(value: Any, depth: int = 0) -> Iterator[str]:
         raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
         for name, item in cast("dict[str, Any]", value).items():
-            if name in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(item, str) and not item.startswith("#"):
+            if name in _REFERENCES and isinstance(item, str) and not item.startswith("#"):
                 yield item
             yield from _references(item, depth + 1)
     elif isinstance(value, list):
@@ -58,11 +58,8 @@ def check_payload(full_name: str, schema_json: str, payload: dict[str, Any]) -> 
     """The payload as JSON text; PayloadInvalid with one entry a fault."""
     text = to_json(payload, inf_nan_mode="constants").decode()
     if ("Infinity" in text or "NaN" in text) and not _is_strict(text):  # such as 1e999, which is well formed
-        raise PayloadInvalid(full_name, [_fault([], "a number is too large", "finite_number")])
-    try:
-        faults = list(_faults(_validator(schema_json), payload))
-    except (RecursionError, Unresolvable) as error:
-        faults = [_fault([], f"the schema cannot be applied: {_cut(str(error))}", "schema")]
+        raise PayloadInvalid(full_name, [_fault([], "a number is too large, or is none", "finite_number")])
+    faults = list(_faults(schema_json, payload))
     if faults:
         raise PayloadInvalid(full_name, faults)
     return text
@@ -77,25 +74,29 @@ def _is_strict(text: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema_json: str) -> Validator:
-    schema = from_json(schema_json)
-    return validator_for(schema, default=jsonschema.Draft202012Validator)(schema, registry=_NOTHING_ELSE)
+def _validator(schema_json: str) -> jsonschema_rs.Validator:
+    options = jsonschema_rs.RegexOptions()
+    return jsonschema_rs.validator_for(from_json(schema_json), pattern_options=options, offline=True)
 
 
-def _faults(validator: Validator, payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for number, error in enumerate(validator.iter_errors(payload)):
-        if number == _MOST_FAULTS:
+def _faults(schema_json: str, payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    try:
+        validator = _validator(schema_json)
+        if validator.is_valid(payload):
             return
-        place = list(error.absolute_path)
-        yield _fault([*place, *_field(error)], _cut(error.message), str(error.validator))
+        for number, error in enumerate(validator.iter_errors(payload)):
+            if number == _MOST_FAULTS:
+                return
+            place = [*error.instance_path, *_missing(error)]
+            yield _fault(place, _cut(error.message), str(error.kind.name))
+    except (ValueError, RecursionError) as error:  # a number or a nesting that no validator takes
+        yield _fault([], f"it cannot be checked: {_cut(str(error))}", "schema")
 
 
-def _field(error: jsonschema.ValidationError) -> Sequence[str]:
+def _missing(error: jsonschema_rs.ValidationError) -> Sequence[str]:
     """The field that is missing, which the place of the fault does not name."""
-    wanted: Any = error.validator_value
-    if error.validator != "required" or not isinstance(wanted, list):
-        return ()
-    return [name for name in cast("list[str]", wanted) if error.message.startswith(repr(name))][:1]
+    kind: Any = error.kind
+    return (str(kind.property),) if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required) else ()
 
 
 def _fault(place: Sequence[str | int], message: str, kind: str) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 
 from celery_jobs.api.body import json_body
 from celery_jobs.api.joblib import celery_tasks, submitting
-from celery_jobs.api.joblib.declared import KEY, JobName, Limit, Offset, RoomId, body, problems
+from celery_jobs.api.joblib.declared import KEY, JobName, PageDep, RoomId, TasksDep, body, problems
 from celery_jobs.api.joblib.dependencies import Call, CallDep
 from celery_jobs.api.joblib.payload import SchemaUnusable, check_schema
 from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
@@ -30,8 +28,7 @@ from celery_jobs.api.results import JSON
 from celery_jobs.records.errors import InvalidCategory, NotAllowed, RemoteJobNotFound, SchemaConflict
 from celery_jobs.records.remote import names, registering, tasks, workers
 from celery_jobs.records.remote.names import GLOBAL, FullName
-from celery_jobs.records.remote.registering import Registered, canonical
-from celery_jobs.records.states import TaskStatus
+from celery_jobs.records.remote.registering import Registered
 
 router = APIRouter(route_class=JoblibRoute)
 plain = APIRouter(route_class=PlainRoute)
@@ -53,7 +50,7 @@ async def register_job(room_id: RoomId, call: CallDep) -> Response:
     who = call.who(asked.worker_id)
     schema = _usable(asked)
     found, created = await call.records.write(registering.register, who, job, schema, call.lease_seconds)
-    call.runtime.vacancies.call(worker_key(who.worker))
+    call.records.changed([worker_key(who.worker)])  # if it waits, there may be something more for it
     return Response(JobView.of(found).model_dump_json(by_alias=True), 201 if created else 200, media_type=JSON)
 
 
@@ -70,24 +67,23 @@ def _named(call: Call, room_id: str, asked: Registration) -> FullName:
 
 def _usable(asked: Registration) -> str:
     try:
-        check_schema(asked.json_schema)
-        return canonical(asked.json_schema)
-    except (SchemaUnusable, ValueError, RecursionError) as error:
+        return check_schema(asked.json_schema)
+    except SchemaUnusable as error:
         raise RequestValidationError([fault(("body", "schema"), str(error))]) from None
 
 
 @router.get("/rooms/{room_id}/jobs", response_model=Page[JobView], responses=problems(400, 422))
-async def list_room_jobs(room_id: RoomId, call: CallDep, limit: Limit = 100, offset: Offset = 0) -> Response:
+async def list_room_jobs(room_id: RoomId, call: CallDep, page: PageDep) -> Response:
     """The jobs that may be submitted in a room: its own and the global ones."""
     rooms = sorted({names.room(room_id), GLOBAL})
     by_celery = await celery_tasks.all_of(call.records)
-    first = by_celery[offset : offset + limit]
-    rest = max(0, offset - len(by_celery))
+    first = by_celery[page.offset : page.offset + page.limit]
+    rest = max(0, page.offset - len(by_celery))
     # one is read even when the page is full: the total counts them all
-    registered, total = await call.records.read(registering.page, rooms, max(limit - len(first), 1), rest)
-    shown = [*first, *registered][:limit]
+    registered, total = await call.records.read(registering.page, rooms, max(page.limit - len(first), 1), rest)
+    shown = [*first, *registered][: page.limit]
     items = [_json(each) for each in shown]
-    return Response(page_json(items, total + len(by_celery), limit, offset), media_type=JSON)
+    return Response(page_json(items, total + len(by_celery), page.limit, page.offset), media_type=JSON)
 
 
 @router.get("/rooms/{room_id}/jobs/{job_name}", response_model=JobView, responses=problems(400, 404))
@@ -118,26 +114,18 @@ async def submit_room_task(room_id: RoomId, job_name: JobName, call: CallDep) ->
 
 
 @router.get("/rooms/{room_id}/tasks", response_model=Page[TaskView], responses=problems(400, 422))
-async def list_room_tasks(
-    room_id: RoomId,
-    call: CallDep,
-    status: Annotated[TaskStatus | None, Query(description="Tasks in this state.")] = None,
-    limit: Limit = 100,
-    offset: Offset = 0,
-) -> Response:
+async def list_room_tasks(room_id: RoomId, call: CallDep, page: TasksDep) -> Response:
     """The tasks that were submitted in a room, newest first."""
-    found, total = await call.records.read(tasks.page, names.room(room_id), limit, offset, status)
-    return Response(page_json([task_json(each) for each in found], total, limit, offset), media_type=JSON)
+    found, total = await call.records.read(tasks.page, names.room(room_id), page.limit, page.offset, page.status)
+    return Response(page_json([task_json(each) for each in found], total, page.limit, page.offset), media_type=JSON)
 
 
 @router.get("/rooms/{room_id}/workers", responses=problems(400, 422))
-async def list_room_workers(
-    room_id: RoomId, call: CallDep, limit: Limit = 100, offset: Offset = 0
-) -> Page[WorkerSummary]:
+async def list_room_workers(room_id: RoomId, call: CallDep, page: PageDep) -> Page[WorkerSummary]:
     """The remote workers that serve jobs of a room, its own and the global ones."""
     rooms = sorted({names.room(room_id), GLOBAL})
-    found, total = await call.records.read(workers.page, limit, offset, rooms)
-    return Page(items=[WorkerSummary.of(each) for each in found], total=total, limit=limit, offset=offset)
+    found, total = await call.records.read(workers.page, page.limit, page.offset, rooms)
+    return Page(items=[WorkerSummary.of(each) for each in found], total=total, limit=page.limit, offset=page.offset)
 
 
 def _visible(room_id: str, job_name: str) -> FullName:

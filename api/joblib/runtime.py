@@ -46,10 +46,13 @@ class Runtime:
         return Keys(found) if found else None
 
     def changed(self, ids: Collection[str]) -> None:
-        """Tasks were written, or jobs with these registrations have something to claim."""
+        """Tasks were written, registered jobs have something to claim, or workers something to hear."""
         for each in ids:
             self.ends.call(each)
-            self.vacancies.call_one(each)
+            if each.startswith(_WORKER):
+                self.vacancies.call(each)
+            else:
+                self.vacancies.call_one(each)
 
     def hinted(self, ids: Collection[str]) -> None:
         """The same, from any thread."""
@@ -74,7 +77,7 @@ class Runtime:
         if time.monotonic() - self._renewed_at > lease / 4:
             await records.write(workers.renew_many, waiting, lease)
             self._renewed_at = time.monotonic()
-        return [worker_key(each) for each in await records.read(claims.with_work, waiting)]
+        return [worker_key(each) for each in await records.read(claims.to_call, waiting)]
 
 
 async def _look_for_ends(records: Records, waiters: Sequence[Waiter]) -> Iterable[str]:

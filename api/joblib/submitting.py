@@ -42,8 +42,9 @@ async def submit(call: Call, room_id: str, job: FullName) -> Response:
     headers = prefer.applied(accepted=not ended, waited=waited)
     if submitted.replayed:
         headers["Idempotent-Replayed"] = "true"
+    headers["Location"] = _address(call, task.id)
     if not ended:
-        headers |= {"Location": _address(call, task.id), "Retry-After": RETRY_AFTER_SECONDS}
+        headers["Retry-After"] = RETRY_AFTER_SECONDS
     return Response(task_json(task), 200 if ended else 202, headers, JSON)
 
 

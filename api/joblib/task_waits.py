@@ -17,7 +17,7 @@ from celery_jobs.api.stream import wait
 from celery_jobs.api.stream.response import close_when_client_leaves
 from celery_jobs.records.errors import JobNotFound, RemoteTaskNotFound
 from celery_jobs.records.remote import tasks
-from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.remote.tasks import RemoteTask, spelled
 from celery_jobs.records.states import TaskStatus
 
 ENDED: Final = frozenset({TaskStatus.completed, TaskStatus.failed, TaskStatus.cancelled})
@@ -33,7 +33,7 @@ async def wait_for_end(call: Call, task: RemoteTask, seconds: float) -> RemoteTa
         try:
             await wait.wait_for_end(call.request, task.id, seconds, longest)
         except JobNotFound:
-            raise RemoteTaskNotFound(task.id) from None
+            raise RemoteTaskNotFound(spelled(task.id)) from None
     else:
         await _wait_in_host(call, task, seconds)
     return await call.records.read(tasks.task, task.id)
@@ -65,6 +65,7 @@ async def client_of(request: Request, waiter: Waiter) -> AsyncGenerator[Client]:
 
     listener = asyncio.create_task(close_when_client_leaves(request.receive, leave))
     try:
+        await asyncio.sleep(0)  # it may have left before its request was read
         yield client
     finally:
         listener.cancel()

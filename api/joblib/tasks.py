@@ -28,7 +28,7 @@ from celery_jobs.records.text import one_line
 
 plain = APIRouter(route_class=PlainRoute)
 _claim: Final = json_body(Claim, optional=True)
-_report: Final = json_body(TaskReport)
+_report: Final = json_body(TaskReport, forgiving=True)
 _NO_REASON: Final = "failed without a reason"
 
 
@@ -77,16 +77,21 @@ async def _cancel(call: Call, task_id: JobId, said: TaskReport) -> Answer:
     _demand(said, error=None, result=None)
     who = call.who(said.worker_id)
     answer, canceled = await call.records.write(reports.cancel_task, task_id, who, call.lease_seconds)
-    call.records.canceled(canceled)
-    return answer
+    if canceled is not None:
+        call.records.canceled(canceled)
+    return _accepted(answer)
 
 
 async def _take(call: Call, task_id: JobId, said: TaskReport) -> Answer:
     report = _checked(call, said)
     answer = await call.records.write_one(reports.report, task_id, call.who(said.worker_id), report, call.lease_seconds)
+    call.records.changed([] if answer.refusal else [task_id])
+    return _accepted(answer)
+
+
+def _accepted(answer: Answer) -> Answer:
     if answer.refusal is not None:
         raise answer.refusal
-    call.records.changed([task_id])
     return answer
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from celery_jobs.api.joblib import sweeper
-from celery_jobs.api.joblib.declared import Limit, Offset, WorkerId, problems
+from celery_jobs.api.joblib.declared import PageDep, WorkerId, problems
 from celery_jobs.api.joblib.dependencies import CallDep, VisitDep
 from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
 from celery_jobs.api.joblib.runtime import worker_key
@@ -29,10 +29,10 @@ async def create_worker(call: CallDep) -> Response:
 
 
 @router.get("/workers", responses=problems(422))
-async def list_workers(call: CallDep, limit: Limit = 100, offset: Offset = 0) -> Page[WorkerSummary]:
+async def list_workers(call: CallDep, page: PageDep) -> Page[WorkerSummary]:
     """All remote workers."""
-    found, total = await call.records.read(workers.page, limit, offset)
-    return Page(items=[WorkerSummary.of(each) for each in found], total=total, limit=limit, offset=offset)
+    found, total = await call.records.read(workers.page, page.limit, page.offset)
+    return Page(items=[WorkerSummary.of(each) for each in found], total=total, limit=page.limit, offset=page.offset)
 
 
 @plain.patch("/workers/{worker_id}", response_model=BeatView, responses=problems(404))
@@ -47,7 +47,7 @@ async def delete_worker(worker_id: WorkerId, call: CallDep) -> Response:
     """Take a worker away: what it claimed goes back, what it runs fails, jobs that only it served may go."""
     gone = await call.records.write(leaving.remove, call.who(worker_id), call.lease_seconds)
     sweeper.tell(call.records, gone)
-    call.runtime.vacancies.call(worker_key(worker_id))
+    call.records.changed([worker_key(worker_id)])  # its waiting claim, in whatever process, is to end
     return Response(status_code=204)
 
 

@@ -123,18 +123,18 @@ def served(connection: Connection, who: Who) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-def with_work(connection: Connection, worker_ids: Sequence[str]) -> set[str]:
-    """Those of these workers that could claim something now."""
+def to_call(connection: Connection, worker_ids: Sequence[str]) -> set[str]:
+    """Those of these workers that could claim something now, or that are no more."""
     # not EXISTS, which may be planned as a join over all that is pending
     work = select(_c.seq).where(_c.registration == _link.registration, *_CLAIMABLE).order_by(_c.seq).limit(1)
     query = (
-        select(workers.c.name)
-        .join(remote_job_workers, _link.worker_incarnation == workers.c.incarnation)
+        select(workers.c.name, func.max(work.scalar_subquery()).label("work"))
+        .outerjoin(remote_job_workers, _link.worker_incarnation == workers.c.incarnation)
         .where(workers.c.kind == REMOTE, workers.c.name.in_(sorted(worker_ids)))
-        .where(work.scalar_subquery().is_not(None))
-        .distinct()
+        .group_by(workers.c.name)
     )
-    return set(connection.execute(query).scalars())
+    idle = {row.name for row in connection.execute(query) if row.work is None}
+    return set(worker_ids) - idle
 
 
 def overdue(connection: Connection, longest_claim_seconds: float) -> bool:

@@ -17,7 +17,7 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move
 from celery_jobs.records.remote import tasks
 from celery_jobs.records.remote.leaving import let_go
-from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.remote.tasks import RemoteTask, spelled
 from celery_jobs.records.remote.workers import (
     CANCELLED,
     IS_REMOTE,
@@ -137,6 +137,7 @@ def _by_holder(
 def _refused(connection: Connection, task_id: JobId, who: Who, wanted: TaskStatus, lease_seconds: float) -> RemoteError:
     """Why; and a cancelled task whose worker speaks of it needs no more telling."""
     connection.execute(renewal(), renewed(who, lease_seconds))
+    _heard(connection, task_id, who)
     try:
         row = tasks.row(connection, task_id, _c.held_by)
     except RemoteTaskNotFound as error:
@@ -145,30 +146,32 @@ def _refused(connection: Connection, task_id: JobId, who: Who, wanted: TaskStatu
         (row.held_by != who.identity and not who.admin) or who.worker_id not in (None, row.worker)
     )
     if elsewhere:
-        return NotAllowed(who.identity, f"report about task {task_id}, which another worker holds")
-    if row.worker == who.worker:
-        connection.execute(let_go(_c.id == task_id))
-    return InvalidTaskTransition(task_id, RemoteTask.of(row).status, wanted)
+        return NotAllowed(who.identity, f"report about task {spelled(task_id)}, which another worker holds")
+    return InvalidTaskTransition(spelled(task_id), RemoteTask.of(row).status, wanted)
+
+
+def _heard(connection: Connection, task_id: JobId, who: Who) -> None:
+    """Its worker speaks of a task that has ended: it need not be told of its cancelling any more."""
+    connection.execute(let_go(_c.id == task_id, _c.worker == who.worker, _c.held_by == who.identity))
 
 
 def cancel_task(
     connection: Connection, task_id: JobId, who: Who, told_for_seconds: float
-) -> tuple[Answer, CancelAnswer]:
-    """Cancel an unfinished task; RemoteTaskNotFound, NotAllowed, InvalidTaskTransition.
+) -> tuple[Answer, CancelAnswer | None]:
+    """Cancel an unfinished task; RemoteTaskNotFound, NotAllowed. The answer may be a refusal: InvalidTaskTransition.
 
     What a remote worker runs is cancelled at once, and the worker is told; what Celery runs as every job.
     """
     row = tasks.row(connection, task_id, _c.held_by, _c.worker_incarnation)
     if not who.admin and who.identity not in (row.submitted_by, row.held_by):
-        raise NotAllowed(who.identity, f"cancel task {task_id}, which it neither submitted nor holds")
-    before = RemoteTask.of(row).status
-    if row.status in TERMINAL:
-        raise InvalidTaskTransition(task_id, before, TaskStatus.cancelled)
-    done = cancel.cancel(connection, task_id)
-    if done.outcome is CancelOutcome.too_late:
-        raise InvalidTaskTransition(task_id, done.record.status, TaskStatus.cancelled)
+        raise NotAllowed(who.identity, f"cancel task {spelled(task_id)}, which it neither submitted nor holds")
+    done = None if row.status in TERMINAL else cancel.cancel(connection, task_id)
+    if who.worker_id is not None:  # its own worker says so; without an id it may be who submitted
+        _heard(connection, task_id, who)
+    if done is None or done.outcome is CancelOutcome.too_late:
+        status = tasks.task(connection, task_id).status
+        return Answer(refusal=InvalidTaskTransition(spelled(task_id), status, TaskStatus.cancelled)), None
     stop: Sequence[JobId] = ()
-    if row.worker_incarnation is not None and who.worker_id == row.worker:  # its own worker says so
-        connection.execute(let_go(_c.id == task_id))
+    if row.worker_incarnation is not None and who.worker_id == row.worker:
         stop = cancelled(connection, row.worker_incarnation, told_for_seconds)
     return Answer(tasks.task(connection, task_id), stop), done

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 
 from celery_jobs.records.errors import InvalidJobId, RemoteTaskNotFound
-from celery_jobs.records.ids import JobId, parse_job_id
+from celery_jobs.records.ids import JobId, parse_job_id, uuid_of
 from celery_jobs.records.remote.workers import IS_REMOTE
 from celery_jobs.records.states import JobKind, JobStatus, TaskStatus, task_status
 from celery_jobs.records.tables import jobs, status_in
@@ -73,6 +73,11 @@ def parse_task_id(text: str) -> JobId:
         raise RemoteTaskNotFound(text) from None
 
 
+def spelled(task_id: JobId) -> str:
+    """The id as the second API spells it."""
+    return str(uuid_of(task_id))
+
+
 _SHOWN = (_c.room_id.is_not(None), _c.deleted_at.is_(None))
 _TASK = cast("Select[Any]", select(*COLUMNS)).where(_c.id == bindparam("task_id"), *_SHOWN)
 
@@ -82,7 +87,7 @@ def row(connection: Connection, task_id: JobId, *more: ColumnElement[Any]) -> An
     query = _TASK.add_columns(*more) if more else _TASK
     found = connection.execute(query, {"task_id": task_id}).first()
     if found is None:
-        raise RemoteTaskNotFound(task_id)
+        raise RemoteTaskNotFound(spelled(task_id))
     return found
 
 

@@ -88,7 +88,21 @@ def test_schemas_refer_to_themselves_and_to_nothing_else() -> None:
     schema = Move.model_json_schema()
     check_schema(schema)
     assert "$ref" in canonical(schema)
-    assert faults({"to": {}}, {"properties": {"to": {"$ref": "#/$defs/Missing"}}}) == [()]
+    with pytest.raises(SchemaUnusable):
+        check_schema({"properties": {"to": {"$ref": "#/$defs/Missing"}}})
+
+
+def test_a_check_takes_no_longer_for_what_was_made_to_be_slow() -> None:
+    schema = {"properties": {"p": {"pattern": "^(a+)+$"}, "u": {"uniqueItems": True}}}
+    check_payload("j", canonical(schema), {"u": [{"a": number} for number in range(20_000)]})
+    assert faults({"p": "a" * 1_000 + "b"}, schema) == [("p",)]
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**30), 1e308, 0.1 + 0.2])
+def test_numbers_of_any_size_are_taken_as_they_are(number: float) -> None:
+    assert str(number).replace("+", "") in check_payload("j", canonical({"type": "object"}), {"a": number}).replace(
+        "+", ""
+    )
 
 
 def test_equal_schemas_are_equal_texts_and_one_is_not_true() -> None:
