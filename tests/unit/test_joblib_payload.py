@@ -102,3 +102,8 @@ def test_a_check_takes_no_longer_for_what_was_made_to_be_slow() -> None:
 @pytest.mark.parametrize("number", [10**400, -(10**30), 1e308, 0.1 + 0.2])
 def test_numbers_of_any_size_are_taken_as_they_are(number: float) -> None:
     assert json.loads(check_payload("j", canonical({"type": "object"}), {"a": number})) == {"a": number}
+
+
+def test_equal_schemas_are_equal_texts_and_one_is_not_true() -> None:
+    assert canonical({"a": 1, "b": {"d": 1, "c": 2}}) == canonical({"b": {"c": 2, "d": 1}, "a": 1})
+    assert canonical({"const": 1}) != canonical({"const": True})
