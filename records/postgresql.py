@@ -36,10 +36,9 @@ def async_engine(url: URL, pool_size: int = 6, *, alone: bool = False) -> AsyncE
     """An engine for the event loop. `alone`: each statement commits by itself."""
     from sqlalchemy.ext.asyncio import create_async_engine  # brings the whole ORM
 
-    more = _alone() if alone else {}
-    engine = create_async_engine(
-        url, pool_size=pool_size, max_overflow=4, pool_timeout=4, connect_args=connection_arguments(), **more
-    )
+    # no overflow where statements are small: opening a connection, and planning anew on it, costs more than to wait
+    more = {**_alone(), "max_overflow": 0} if alone else {"max_overflow": 4}
+    engine = create_async_engine(url, pool_size=pool_size, pool_timeout=4, connect_args=connection_arguments(), **more)
     event.listen(engine.sync_engine, "connect", _configure_session)
     return engine
 

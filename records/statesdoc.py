@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from celery_jobs.records.states import MOVES, TERMINAL, JobStatus
+from celery_jobs.records.states import MOVES, TERMINAL, JobStatus, task_status
 
 _S = JobStatus
 
@@ -14,7 +14,8 @@ PROMISES: dict[JobStatus, str] = {
     _S.canceling: "Somebody asked to cancel it and its code has not stopped yet; it keeps its slot until then.",
     _S.completed: "Its code returned; the result is stored and stays as it is.",
     _S.failed: "Its code raised, its result could not be stored, or its worker was lost; `error` says which.",
-    _S.canceled: "Its code never ran, or has stopped; `error` says why where nobody asked.",
+    _S.canceled: "Its code never ran, or has stopped (what a remote worker runs is told to); `error` says why where "
+    "nobody asked.",
 }
 
 WHEN: dict[tuple[JobStatus, JobStatus], str] = {
@@ -26,7 +27,7 @@ WHEN: dict[tuple[JobStatus, JobStatus], str] = {
     (_S.running, _S.failed): "its code raised, or its worker was lost",
     (_S.pending, _S.failed): "no worker can run it",
     (_S.pending, _S.canceled): "cancel, delete, or expiry before it started",
-    (_S.running, _S.canceled): "a coroutine was interrupted, or the service shut down",
+    (_S.running, _S.canceled): "a coroutine was interrupted, the service shut down, or a remote worker runs it",
     (_S.canceling, _S.canceled): "its code stopped, whatever it returned or raised",
 }
 
@@ -41,7 +42,7 @@ finds no row changes nothing, and the caller reads what is true now. A terminal 
 
 def document() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_states(), "", *_diagram(), "", *_moves(), ""])
+    return "\n".join([_HEAD, *_states(), "", *_diagram(), "", *_moves(), "", *_words(), ""])
 
 
 def _states() -> list[str]:
@@ -62,6 +63,13 @@ def _diagram() -> list[str]:
 def _moves() -> list[str]:
     rows = [f"| `{source}` | `{target}` | {WHEN[source, target]} |" for source, target in _pairs()]
     return ["## Which moves exist", "", "| from | to | when |", "|---|---|---|", *rows]
+
+
+def _words() -> list[str]:
+    rows = [f"| `{status}` | `{task_status(status, claimed=False)}` |" for status in JobStatus]
+    claimed = f"| `{_S.pending}`, and a remote worker has it | `{task_status(_S.pending, claimed=True)}` |"
+    head = ["## The same in the words of `/v1/joblib`", "", "| here | there |", "|---|---|"]
+    return [*head, rows[0], claimed, *rows[1:]]
 
 
 if __name__ == "__main__":

@@ -138,7 +138,16 @@ _CELERYS = _w.kind != str(JobKind.remote)
 
 def live(connection: Connection) -> int:
     """How many of Celery's workers hold a lease now."""
-    query = select(func.count()).select_from(workers).where(_w.lease_until > now(), _CELERYS)
+    return _number(connection, _CELERYS)
+
+
+def live_of_all_kinds(connection: Connection) -> int:
+    """How many workers hold a lease now, Celery's and remote ones."""
+    return _number(connection)
+
+
+def _number(connection: Connection, *which: ColumnElement[bool]) -> int:
+    query = select(func.count()).select_from(workers).where(_w.lease_until > now(), *which)
     return connection.execute(query).scalar_one()
 
 

@@ -130,7 +130,8 @@ def job(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Register a plain or `async def` function as a job; the options that are not ours are Celery's.
 
     `name` (default: module and function), `queue`, `priority` (0..100), `retry_on_worker_lost` (safe to run again after
-    its worker was lost), `max_attempts` (runs in all). ValueError for an option out of its range.
+    its worker was lost), `max_attempts` (runs in all), `category` (a `@global` job of the second API too, section 8).
+    ValueError for an option out of its range.
     """
     if function is None:
         return lambda function: _register(function, **options)
