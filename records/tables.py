@@ -202,7 +202,7 @@ workers = Table(
     Column("tasks", CleanText, nullable=False, server_default="[]"),
     Column("started_at", UtcTime, nullable=False),
     Column("seen_at", UtcTime, nullable=False),
-    Column("lease_until", UtcTime, nullable=False, index=True),
+    Column("lease_until", UtcTime, nullable=False),  # no index: each renewal would write it anew,
     Column("stopping", Boolean, nullable=False, server_default=text("false")),
     Column("owner", CleanText),  # of a remote worker: the identity that it is, or is one of
     # a remote worker's name is its id; two rows of one id would be two workers in one

@@ -92,7 +92,9 @@ class Census:
         finished.add_done_callback(_forget)
         try:
             async with asyncio.timeout_at(deadline):
-                live = await self._store.read(workers.live_of_all_kinds)  # never kept: it says whether the database answers
+                live = await self._store.read(
+                    workers.live_of_all_kinds
+                )  # never kept: it says whether the database answers
                 unfinished = await self._unfinished.get()
         except Exception:
             return None

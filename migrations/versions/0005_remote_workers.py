@@ -30,6 +30,7 @@ def upgrade() -> None:
     for name, (columns, where) in JOB_INDEXES.items():
         op.create_index(name, "jobs", columns, postgresql_where=sa.text(where), sqlite_where=sa.text(where))
     op.add_column("workers", sa.Column("owner", sa.Text()))
+    op.drop_index("ix_workers_lease_until", "workers")  # each renewal would write it anew
     _unique("uq_workers_remote", "workers", ["name"], "kind = 'remote'")
     op.create_table(
         "remote_jobs",
@@ -57,6 +58,7 @@ def downgrade() -> None:
     op.drop_table("remote_jobs")
     op.drop_index("uq_workers_remote", "workers")
     op.drop_column("workers", "owner")
+    op.create_index("ix_workers_lease_until", "workers", ["lease_until"])
     for name in JOB_INDEXES:
         op.drop_index(name, "jobs")
     for name in JOB_COLUMNS:

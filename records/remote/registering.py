@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from celery_jobs.records.clock import now
@@ -44,11 +44,10 @@ def register(
     """The job, served by the calling worker too, and whether it is new; SchemaConflict, WorkerNotFound, NotAllowed."""
     worker = ensure(connection, who, lease_seconds)
     created = _insert(connection, job, schema_json)
-    # shared, so that nobody removes the job before the worker serves it
-    row = connection.execute(_named(job).with_for_update(read=True)).first()
+    row = connection.execute(_NAMED_AND_KEPT, _names(job)).first()
     while row is None:  # it was removed between the two statements
         created = _insert(connection, job, schema_json)
-        row = connection.execute(_named(job).with_for_update(read=True)).first()
+        row = connection.execute(_NAMED_AND_KEPT, _names(job)).first()
     if row.schema != schema_json:
         raise SchemaConflict(str(job))
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
@@ -65,14 +64,23 @@ def _insert(connection: Connection, job: FullName, schema_json: str) -> bool:
     return connection.execute(statement.on_conflict_do_nothing().returning(_r.id)).first() is not None
 
 
-def _named(job: FullName) -> Select[Any]:
-    query = cast("Select[Any]", select(*_COLUMNS))
-    return query.where(_r.room_id == job.room_id, _r.category == job.category, _r.name == job.name, _REGISTERED)
+# built once, since every submit asks
+_NAMED = cast("Select[Any]", select(*_COLUMNS)).where(
+    _r.room_id == bindparam("in_room"),
+    _r.category == bindparam("in_category"),
+    _r.name == bindparam("called"),
+    _REGISTERED,
+)
+_NAMED_AND_KEPT = _NAMED.with_for_update(read=True)  # shared, so that nobody removes the job meanwhile
+
+
+def _names(job: FullName) -> dict[str, str]:
+    return {"in_room": job.room_id, "in_category": job.category, "called": job.name}
 
 
 def find(connection: Connection, job: FullName) -> Registered:
     """A registered job; RemoteJobNotFound."""
-    rows = connection.execute(_named(job)).all()
+    rows = connection.execute(_NAMED, _names(job)).all()
     if not rows:
         raise RemoteJobNotFound(str(job))
     return next(_with_workers(connection, rows))
@@ -80,7 +88,7 @@ def find(connection: Connection, job: FullName) -> Registered:
 
 def schema(connection: Connection, job: FullName) -> Registered:
     """Like `find`, without its workers; what a submit needs."""
-    row = connection.execute(_named(job)).first()
+    row = connection.execute(_NAMED, _names(job)).first()
     if row is None:
         raise RemoteJobNotFound(str(job))
     return Registered(row.id, job, row.schema)

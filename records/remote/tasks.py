@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 
 from celery_jobs.records.errors import InvalidJobId, RemoteTaskNotFound
 from celery_jobs.records.ids import JobId, parse_job_id
@@ -74,11 +74,13 @@ def parse_task_id(text: str) -> JobId:
 
 
 _SHOWN = (_c.room_id.is_not(None), _c.deleted_at.is_(None))
+_TASK = cast("Select[Any]", select(*COLUMNS)).where(_c.id == bindparam("task_id"), *_SHOWN)
 
 
 def row(connection: Connection, task_id: JobId, *more: ColumnElement[Any]) -> Any:
     """The row of a task; RemoteTaskNotFound."""
-    found = connection.execute(select(*COLUMNS, *more).where(_c.id == task_id, *_SHOWN)).first()
+    query = _TASK.add_columns(*more) if more else _TASK
+    found = connection.execute(query, {"task_id": task_id}).first()
     if found is None:
         raise RemoteTaskNotFound(task_id)
     return found
@@ -118,21 +120,26 @@ def positions(connection: Connection, rows: Sequence[Any]) -> dict[str, int]:
             of_jobs.setdefault((each.registration, each.job_name), []).append(each)
     found: dict[str, int] = {}
     for (registration, job_name), waiting in of_jobs.items():
-        if registration is not None:
-            found |= _places(connection, waiting, _c.registration == registration, _c.dispatched_at.is_(None))
-        else:
-            found |= _places(connection, waiting, _c.job_name == job_name, _c.registration.is_(None))
+        before, between = _OF_REMOTE if registration is not None else _OF_CELERY
+        seqs = [each.seq for each in waiting]
+        named = {"job": registration or job_name, "first": min(seqs), "last": max(seqs)}
+        ahead: int = connection.execute(before, named).scalar_one()
+        rows_between = connection.execute(between, named).scalars() if len(seqs) > 1 else seqs
+        order = {seq: place for place, seq in enumerate(rows_between, start=ahead + 1)}
+        found |= {each.id: order[each.seq] for each in waiting if each.seq in order}
     return found
 
 
-def _places(connection: Connection, waiting: Sequence[Any], *of_job: ColumnElement[bool]) -> dict[str, int]:
-    """The places of some tasks of one job; all before them are counted, and those between them read."""
-    seqs = [each.seq for each in waiting]
+def _places(*of_job: ColumnElement[bool]) -> tuple[Select[Any], Select[Any]]:
+    """How many pending tasks of a job come before one, and which come between two."""
     pending = (status_in(_S.pending), *of_job)
-    before = connection.execute(select(func.count()).where(*pending, _c.seq < min(seqs))).scalar_one()
-    between = select(_c.seq).where(*pending, _c.seq.between(min(seqs), max(seqs))).order_by(_c.seq)
-    order = {seq: before + place for place, seq in enumerate(connection.execute(between).scalars(), start=1)}
-    return {each.id: order[each.seq] for each in waiting if each.seq in order}
+    before = select(func.count()).where(*pending, _c.seq < bindparam("first"))
+    between = select(_c.seq).where(*pending, _c.seq.between(bindparam("first"), bindparam("last"))).order_by(_c.seq)
+    return before, between
+
+
+_OF_REMOTE = _places(_c.registration == bindparam("job"), _c.dispatched_at.is_(None))
+_OF_CELERY = _places(_c.job_name == bindparam("job"), _c.registration.is_(None))
 
 
 def ended(connection: Connection, ids: Sequence[JobId]) -> set[JobId]:
