@@ -16,15 +16,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Row
+from sqlalchemy import Connection, Engine, Executable, Row, Select
 
 from celery_jobs.records.engine import database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage, was_refused
 from celery_jobs.records.sqlite_writer import SqliteWriter
+from celery_jobs.records.usual import Odd
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from celery_jobs.records.direct import Direct
+    from celery_jobs.records.usual import OneStatement
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,11 +135,14 @@ class AsyncStore:
         # PostgreSQL talks on the loop itself; SQLite's calls go to the writer and to reader threads
         self._engine: AsyncEngine | None = None
         self._alone_engine: AsyncEngine | None = None
+        self._direct: Direct | None = None
         if store.writer is None:
+            from celery_jobs.records.direct import MOST_CONNECTIONS, Direct
             from celery_jobs.records.postgresql import async_engine
 
             self._engine = async_engine(store.engine.url)
-            self._alone_engine = async_engine(store.engine.url, alone=True)
+            self._alone_engine = async_engine(store.engine.url, MOST_CONNECTIONS + 5, alone=True)
+            self._direct = Direct(self._alone_engine)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
         self._heard = float("-inf")  # when PostgreSQL last answered
 
@@ -165,8 +172,21 @@ class AsyncStore:
         attempt = partial(self._alone if heard else self._write, call, doubt)
         return await _bounded(asyncio.ensure_future(_once_more(attempt, doubt)), doubt)
 
+    async def write_usual(self, work: OneStatement[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `write_one`, and on PostgreSQL the usual case by the driver itself."""
+        heard = time.monotonic() - self._heard < _HEARD_SECONDS
+        request = work.request(*args, **kwargs)
+        if self._direct is None or not heard or request is Odd.ODD:
+            return await self.write_one(work, *args, **kwargs)
+        doubt = _Doubt()
+        row = await _bounded(asyncio.ensure_future(_once_more(partial(self._first, *request, doubt), doubt)), doubt)
+        outcome = work.outcome(row)
+        return await self.write_one(work, *args, **kwargs) if outcome is Odd.ODD else outcome
+
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""
+        if self._direct is not None:
+            await self._direct.close()
         for engine in (self._engine, self._alone_engine):
             if engine is not None:
                 await engine.dispose()
@@ -181,6 +201,13 @@ class AsyncStore:
             value = await connection.run_sync(call)
         self._heard = time.monotonic()
         return value
+
+    async def _first(self, statement: Select[Any], parameters: Mapping[str, Any], doubt: _Doubt) -> Any:
+        assert self._direct is not None
+        doubt.arisen = True
+        row = await self._direct.first(statement, parameters)
+        self._heard = time.monotonic()
+        return row
 
     async def _write(self, call: Callable[[Connection], T], doubt: _Doubt) -> T:
         assert self._engine is not None

@@ -13,6 +13,7 @@ from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import is_outage
 from celery_jobs.records.submit import NewJob, Submitted
+from celery_jobs.records.usual import OneStatement
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
 
@@ -73,8 +74,11 @@ class OwnRecords:
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As Records says; SQLite's several statements need a savepoint."""
-        write = self._store.write if self._sqlite else self._store.write_one
-        return await write(work, *args, **kwargs)
+        if self._sqlite:
+            return await self._store.write(work, *args, **kwargs)
+        if isinstance(work, OneStatement):
+            return await self._store.write_usual(work, *args, **kwargs)
+        return await self._store.write_one(work, *args, **kwargs)
 
     async def submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
         """As Records says."""
