@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
 from sqlalchemy import Dialect, Select
@@ -36,7 +36,7 @@ class _Prepared:
             if process := bind.type.dialect_impl(dialect).bind_processor(dialect):
                 self._binds[name] = process
         columns = statement.selected_columns
-        self._row: Any = namedtuple("Row", columns.keys())
+        self._row: Any = namedtuple("Row", columns.keys())  # pyright: ignore[reportUntypedNamedTuple]
         kinds = (column.type.dialect_impl(dialect) for column in columns)
         self._results: list[_Processor] = [kind.result_processor(dialect, None) for kind in kinds]
 
@@ -86,9 +86,7 @@ class Direct:
 
     async def _taken(self) -> _Held:
         connection = await self._engine.connect()
-        driver = (await connection.get_raw_connection()).driver_connection
-        assert isinstance(driver, psycopg.AsyncConnection)
-        return connection, driver
+        return connection, cast(_Driver, (await connection.get_raw_connection()).driver_connection)
 
 
 async def _execute(driver: _Driver, sql: bytes, values: Mapping[str, Any]) -> tuple[Any, ...] | None:

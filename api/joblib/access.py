@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -77,7 +77,7 @@ class OwnRecords:
         if self._sqlite:
             return await self._store.write(work, *args, **kwargs)
         if isinstance(work, OneStatement):
-            return await self._store.write_usual(work, *args, **kwargs)
+            return await self._store.write_usual(cast("OneStatement[P, T]", work), *args, **kwargs)
         return await self._store.write_one(work, *args, **kwargs)
 
     async def submit(self, job: NewJob, options: SubmitOptions) -> Submitted:

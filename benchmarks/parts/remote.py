@@ -24,6 +24,7 @@ from benchmarks.stand.servers import Bench, Ours, ours_embedded, ours_on_servers
 RATE = "remote tasks per second: claimed, reported running, reported completed"
 CLAIM, REPORT = "remote workers, a claim sent to its answer", "remote workers, a report sent to its answer"
 WORKERS = (1, 8, 40)
+SERVICES = (("servers", "ours"), ("embedded", "ours embedded"))
 AIM_RATE, AIM_RATE_WORKERS = 500.0, 8
 AIM_CLAIM_MS = 20.0
 # the same, within what one run differs from the next
@@ -60,16 +61,16 @@ def _rates(name: str, service: Service, plan: Plan, notes: list[str]) -> list[Fi
         for _ in range(max(1, plan.rounds // _ROUNDS_SHARE)):
             for workers in WORKERS:
                 for ours, before in ((empty, 0), (full, plan.pulled_before)):
-                    target = _target(name, workers, before)
                     run, milliseconds = _pull(ours, plan.pulled, workers)
-                    pulled[target].append(run)
-                    cpu[target].append(milliseconds)
+                    pulled[target(name, workers, before)].append(run)
+                    cpu[target(name, workers, before)].append(milliseconds)
                 empty.records.clear()
-    notes += [_note(target, runs) for target, runs in pulled.items()]
+    notes += [_note(measured, runs) for measured, runs in pulled.items()]
     return _figures(name, pulled, cpu, plan.pulled_before)
 
 
-def _target(name: str, workers: int, before: int) -> str:
+def target(name: str, workers: int, before: int = 0) -> str:
+    """The name of the figures of so many workers, in a table with so many finished tasks."""
     table = f", {before // 1000}k finished before" if before else ""
     return f"{name}, {workers} worker{'s' if workers > 1 else ''}{table}"
 
@@ -97,14 +98,14 @@ def _figures(name: str, pulled: dict[str, list[Pulled]], cpu: dict[str, list[flo
     rates: list[Figure] = []
     claims: list[Figure] = []
     reports: list[Figure] = []
-    for target, runs in pulled.items():
-        rate = median_figure(RATE, target, [len(run.claims) / run.seconds for run in runs], "/s", cpu[target])
-        aimed = target == _target(name, AIM_RATE_WORKERS, 0)
+    for measured, runs in pulled.items():
+        rate = median_figure(RATE, measured, [len(run.claims) / run.seconds for run in runs], "/s", cpu[measured])
+        aimed = measured == target(name, AIM_RATE_WORKERS)
         rates.append(bounded(rate, at_least=AIM_RATE) if aimed else rate)
-        claims += spread(CLAIM, target, _all([run.claims for run in runs]), p99=AIM_CLAIM_MS)
-        reports += spread(REPORT, target, _all([run.reports for run in runs]))
+        claims += spread(CLAIM, measured, _all([run.claims for run in runs]), p99=AIM_CLAIM_MS)
+        reports += spread(REPORT, measured, _all([run.reports for run in runs]))
     for workers in WORKERS:
-        full, empty = _target(name, workers, before), _target(name, workers, 0)
+        full, empty = target(name, workers, before), target(name, workers)
         rates = compared(rates, full, empty, at_least=AIM_GROWTH)
         claims, reports = beside(claims, full, empty), beside(reports, full, empty)
     return [*rates, *claims, *reports]
@@ -114,7 +115,7 @@ def _all(times: Sequence[Sequence[float]]) -> list[float]:
     return [each for some in times for each in some]
 
 
-def _note(target: str, runs: Sequence[Pulled]) -> str:
+def _note(measured: str, runs: Sequence[Pulled]) -> str:
     share = max(run.cpu_share for run in runs)
     empty = sum(run.empty for run in runs)
-    return f"Remote tasks, {target}: the client used {share:.1%} of a core; {empty} claims found nothing too early."
+    return f"Remote tasks, {measured}: the client used {share:.1%} of a core; {empty} claims found nothing too early."

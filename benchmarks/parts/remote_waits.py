@@ -24,9 +24,9 @@ AIM_P50_MS, AIM_P99_MS = 10.0, 50.0
 WAITERS = 50
 CLAIMS, ENDS, SHARED = "claims", "ends", "shared"
 _KINDS = {
-    CLAIMS: "{} waiting claims, a submit wakes one",
-    ENDS: "{} wait for a task each, a report wakes one",
-    SHARED: "{} wait for one task, a report wakes all",
+    CLAIMS: f"{WAITERS} waiting claims, a submit wakes one",
+    ENDS: f"{WAITERS} wait for a task each, a report wakes one",
+    SHARED: f"{WAITERS} wait for one task, a report wakes all",
 }
 _SHARED_WAKES_SHARE = 10  # each of them is one for every waiter
 _SETTLED_SECONDS = 3.0
@@ -48,13 +48,18 @@ def measure(bench: Bench, plan: Plan) -> Measured:
     return figures, notes
 
 
+def claims(name: str) -> str:
+    """The figures of a service's waiting claims, said to the process that they wait at."""
+    return f"{name}, {_KINDS[CLAIMS]}"
+
+
 def _wakes(name: str, ours: Ours, sayers: dict[str, int], plan: Plan) -> list[Figure]:
     figures: list[Figure] = []
     for kind, words in _KINDS.items():
         for said, via in sayers.items():
             rounds = plan.remote_wakes // _SHARED_WAKES_SHARE if kind == SHARED else plan.remote_wakes
             woken = wake(kind, ours.port, via, WAITERS, rounds)
-            target = f"{name}, {words.format(WAITERS)}{said}"
+            target = f"{name}, {words}{said}"
             figures += spread(SENT, target, woken.sent, p50=AIM_P50_MS, p99=AIM_P99_MS)
             figures += spread(ANSWERED, target, woken.answered)
     return figures
