@@ -18,8 +18,8 @@ from celery_jobs.api.joblib.runtime import PULSES_PER_TIMEOUT, Runtime
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.moves import change_nothing
 from celery_jobs.records.remote import claims, sweep
+from celery_jobs.records.remote.leaving import Gone, bury_lapsed
 from celery_jobs.records.remote.settings import load_joblib_settings
-from celery_jobs.records.remote.workers import Gone, bury_lapsed
 from celery_jobs.records.tables import workers
 
 if TYPE_CHECKING:

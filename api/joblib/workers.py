@@ -14,7 +14,7 @@ from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
 from celery_jobs.api.joblib.runtime import worker_key
 from celery_jobs.api.joblib.views import BeatView, Page, Swept, WorkerSummary
 from celery_jobs.api.results import JSON
-from celery_jobs.records.remote import workers
+from celery_jobs.records.remote import leaving, workers
 
 router = APIRouter(route_class=JoblibRoute)
 plain = APIRouter(route_class=PlainRoute)
@@ -45,7 +45,7 @@ async def beat_worker(worker_id: WorkerId, call: CallDep) -> Response:
 @plain.delete("/workers/{worker_id}", status_code=204, responses=problems(404))
 async def delete_worker(worker_id: WorkerId, call: CallDep) -> Response:
     """Take a worker away: what it claimed goes back, what it runs fails, jobs that only it served may go."""
-    gone = await call.records.write(workers.remove, call.who(worker_id), call.lease_seconds)
+    gone = await call.records.write(leaving.remove, call.who(worker_id), call.lease_seconds)
     sweeper.tell(call.records, gone)
     call.runtime.vacancies.call(worker_key(worker_id))
     return Response(status_code=204)

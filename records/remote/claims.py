@@ -15,8 +15,9 @@ from sqlalchemy import ColumnElement, Connection, Select, any_, bindparam, func,
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import tasks
+from celery_jobs.records.remote.leaving import release
 from celery_jobs.records.remote.tasks import RemoteTask
-from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, Who, refuse, release, renew, renewal, renewed
+from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, Who, refuse, renew, renewal, renewed
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
 from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from celery_jobs.records.clock import now
@@ -15,7 +15,7 @@ from celery_jobs.records.errors import RemoteJobNotFound, SchemaConflict
 from celery_jobs.records.ids import new_job_id
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.remote.workers import Who, ensure
-from celery_jobs.records.tables import remote_job_workers, remote_jobs, workers
+from celery_jobs.records.tables import jobs, remote_job_workers, remote_jobs, workers
 
 _r = remote_jobs.c
 _link = remote_job_workers.c
@@ -115,3 +115,29 @@ def _with_workers(connection: Connection, rows: Sequence[Any]) -> Iterator[Regis
     for row in rows:
         job = FullName(row.room_id, row.category, row.name)
         yield Registered(row.id, job, row.schema, serving.get(row.id, []))
+
+
+def _orphan() -> tuple[ColumnElement[bool], ...]:
+    """Registered jobs that no worker serves and no unfinished task needs."""
+    served = select(_link.registration).where(_link.registration == _r.id).exists()
+    needed = select(jobs.c.seq).where(jobs.c.registration == _r.id, jobs.c.finished_at.is_(None)).exists()
+    return (_r.removed_at.is_(None), ~served, ~needed)
+
+
+def orphans(connection: Connection) -> list[str]:
+    """The registrations of the jobs that may go; a look without a lock."""
+    return list(connection.execute(select(_r.id).where(*_orphan())).scalars())
+
+
+def remove_orphans(connection: Connection, registrations: Sequence[str] | None = None) -> list[str]:
+    """Remove the jobs (among these) that no worker serves and no unfinished task needs; their full names are free."""
+    query = select(_r.id).where(*_orphan()).order_by(_r.id)
+    if registrations is not None:
+        query = query.where(_r.id.in_(list(registrations)))
+    # locked first and judged again in a second statement: a submit or a registration that holds the row shared
+    # commits before, and is then seen
+    chosen = list(connection.execute(query.with_for_update(of=remote_jobs)).scalars())
+    if not chosen:
+        return []
+    statement = update(remote_jobs).where(_r.id.in_(chosen), *_orphan()).values(removed_at=now())
+    return list(connection.execute(statement.returning(_r.id)).scalars())

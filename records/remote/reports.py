@@ -16,6 +16,7 @@ from celery_jobs.records.errors import InvalidTaskTransition, NotAllowed, Remote
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.moves import move
 from celery_jobs.records.remote import tasks
+from celery_jobs.records.remote.leaving import let_go
 from celery_jobs.records.remote.tasks import RemoteTask
 from celery_jobs.records.remote.workers import (
     CANCELLED,
@@ -23,7 +24,6 @@ from celery_jobs.records.remote.workers import (
     REMOTE,
     Who,
     cancelled,
-    let_go,
     renewal,
     renewed,
 )

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Float,
     Update,
     bindparam,
-    delete,
     func,
     literal_column,
     null,
@@ -34,7 +32,6 @@ from celery_jobs.records.errors import NotAllowed, WorkerNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.states import JobKind, JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, remote_jobs, status_in, workers
-from celery_jobs.records.workers import close_lost
 
 _c = jobs.c
 _w = workers.c
@@ -184,103 +181,6 @@ def cancelled(connection: Connection, incarnation: str, told_for_seconds: float)
     """The tasks that were cancelled while this worker held them."""
     named = {"incarnation": incarnation, "told_for_seconds": told_for_seconds}
     return [JobId(each) for each in connection.execute(_CANCELLED_OF, named).scalars()]
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """What became of a worker's tasks and jobs when it went; `vacant`: jobs whose tasks may be claimed again."""
-
-    ended: Sequence[JobId] = ()
-    returned: Sequence[JobId] = ()
-    vacant: Sequence[str] = ()
-    workers: int = 0
-
-    def __add__(self, other: Gone) -> Self:
-        return type(self)(
-            [*self.ended, *other.ended],
-            [*self.returned, *other.returned],
-            [*self.vacant, *other.vacant],
-            self.workers + other.workers,
-        )
-
-
-def remove(connection: Connection, who: Who, lease_seconds: float) -> Gone:
-    """Take a worker away at its own wish; WorkerNotFound, NotAllowed."""
-    row = renew(connection, who, lease_seconds)
-    return bury(connection, row.incarnation, row.name, "was taken away while it ran this task")
-
-
-def lapsed(connection: Connection) -> list[str]:
-    """The incarnations of the remote workers that have been silent for too long."""
-    query = select(_w.incarnation).where(_w.kind == REMOTE, _w.lease_until <= now()).order_by(_w.incarnation)
-    return list(connection.execute(query).scalars())
-
-
-def bury_lapsed(connection: Connection, incarnation: str) -> Gone:
-    """Take a silent worker away, unless it was heard of meanwhile."""
-    row = connection.execute(
-        select(_w.name).where(_w.incarnation == incarnation, _w.lease_until <= now()).with_for_update()
-    ).first()
-    return Gone() if row is None else bury(connection, incarnation, row.name, "stopped reporting")
-
-
-def bury(connection: Connection, incarnation: str, name: str, reason: str) -> Gone:
-    """Remove a worker's row: what it runs fails, what it claimed goes back, jobs that only it served may go."""
-    connection.execute(delete(workers).where(_w.incarnation == incarnation))
-    ended = close_lost(connection, incarnation, f"worker {name} {reason}", which=IS_REMOTE)
-    returned = release(connection, _c.worker_incarnation == incarnation)
-    connection.execute(let_go(_c.worker_incarnation == incarnation))
-    served = delete(remote_job_workers).where(_link.worker_incarnation == incarnation).returning(_link.registration)
-    left = list(connection.execute(served).scalars())
-    remove_orphans(connection, left)
-    return Gone(ended, [each.id for each in returned], [each.registration for each in returned], 1)
-
-
-def release(connection: Connection, *which: Any) -> list[Any]:
-    """Claimed tasks go back to where any worker of their job may claim them."""
-    statement = (
-        update(jobs)
-        .where(IS_REMOTE, status_in(_S.pending), _c.dispatched_at.is_not(None), *which)
-        .values(UNCLAIMED)
-        .returning(_c.id, _c.registration)
-    )
-    return list(connection.execute(statement).all())
-
-
-def held_after_end() -> tuple[ColumnElement[bool], ...]:
-    """Tasks that have ended and are still somebody's to be told of."""
-    return (IS_REMOTE, _c.worker_incarnation.is_not(None), _c.finished_at.is_not(None))
-
-
-def let_go(*which: Any) -> Update:
-    """Tasks that have ended are held by nobody any more, and nobody needs to be told of their cancelling."""
-    return update(jobs).where(*held_after_end(), *which).values(worker_incarnation=null())
-
-
-def _orphan() -> tuple[ColumnElement[bool], ...]:
-    """Registered jobs that no worker serves and no unfinished task needs."""
-    served = select(_link.registration).where(_link.registration == _r.id).exists()
-    needed = select(_c.seq).where(_c.registration == _r.id, _c.finished_at.is_(None)).exists()
-    return (_r.removed_at.is_(None), ~served, ~needed)
-
-
-def orphans(connection: Connection) -> list[str]:
-    """The registrations of the jobs that may go; a look without a lock."""
-    return list(connection.execute(select(_r.id).where(*_orphan())).scalars())
-
-
-def remove_orphans(connection: Connection, registrations: Sequence[str] | None = None) -> list[str]:
-    """Remove the jobs (among these) that no worker serves and no unfinished task needs; their full names are free."""
-    query = select(_r.id).where(*_orphan()).order_by(_r.id)
-    if registrations is not None:
-        query = query.where(_r.id.in_(list(registrations)))
-    # locked first and judged again in a second statement: a submit or a registration that holds the row shared
-    # commits before, and is then seen
-    chosen = list(connection.execute(query.with_for_update(of=remote_jobs)).scalars())
-    if not chosen:
-        return []
-    statement = update(remote_jobs).where(_r.id.in_(chosen), *_orphan()).values(removed_at=now())
-    return list(connection.execute(statement.returning(_r.id)).scalars())
 
 
 def page(

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from email.message import Message
 from email.parser import Parser
-from importlib.metadata import requires
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import pytest
@@ -71,6 +71,42 @@ def test_sdk_loads_nothing_of_the_server() -> None:
     server = "{'alembic', 'celery', 'fastapi', 'kombu', 'sqlalchemy', 'starlette'}"
     code = f"import sys, celery_jobs.client; print(sorted({server} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_sdk_works_where_only_httpx_and_pydantic_are(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    wheel.extractall(tmp_path)
+    installed = [distribution(name) for name in needed_by("httpx", "pydantic")]
+    tops = {file.parts[0]: each.locate_file(file.parts[0]) for each in installed for file in each.files or []}
+    for top, place in tops.items():
+        if top not in ("..", "__pycache__"):
+            (tmp_path / top).symlink_to(str(place))
+    start = f"import sys; sys.path.append({str(tmp_path)!r}); "
+    uses = "from celery_jobs.client import JobManager; print(len(JobManager('http://127.0.0.1:9')))"
+    command = "import runpy; sys.argv[1:] = ['--help']; runpy.run_module('celery_jobs.client', run_name='__main__')"
+    server = "import celery_jobs.records.engine"
+    assert alone(start + uses).stdout == "0\n"
+    assert "JOBS_URL" in alone(start + command).stdout
+    assert "No module named 'sqlalchemy'" in alone(start + server).stderr
+
+
+def alone(code: str) -> subprocess.CompletedProcess[str]:
+    """Run without this environment's packages."""
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+
+
+def needed_by(*names: str) -> set[str]:
+    """The distributions and what they need, without extras."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        found.add(name := left.pop())
+        needed = map(Requirement, distribution(name).requires or [])
+        left += [
+            each.name
+            for each in needed
+            if each.name not in found and (not each.marker or each.marker.evaluate({"extra": ""}))
+        ]
+    return found
 
 
 def test_every_dependency_is_pinned_by_plain_version() -> None:
