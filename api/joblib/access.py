@@ -62,7 +62,6 @@ class OwnRecords:
         self.scheduler: CeleryScheduler | None = scheduler
         self._scheduler = scheduler
         self._store = scheduler.store
-        self._sqlite = scheduler.store.store.writer is not None
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As Records says."""
@@ -73,9 +72,7 @@ class OwnRecords:
         return await self._store.write(work, *args, **kwargs)
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As Records says; SQLite's several statements need a savepoint."""
-        if self._sqlite:
-            return await self._store.write(work, *args, **kwargs)
+        """As Records says; SQLite needs no savepoint, since all but the last of its statements are a sign of life."""
         if isinstance(work, OneStatement):
             return await self._store.write_usual(cast("OneStatement[P, T]", work), *args, **kwargs)
         return await self._store.write_one(work, *args, **kwargs)
