@@ -20,6 +20,7 @@ from benchmarks.parts import (
     lists,
     memory,
     overhead,
+    remote,
     starts,
     statements,
     streams,
@@ -54,6 +55,7 @@ class Part(StrEnum):
     waits = "waits"
     lists = "lists"
     memory = "memory"
+    remote = "remote"
 
 
 MEASURES: dict[Part, Callable[[Bench, Plan], Measured]] = {
@@ -67,6 +69,7 @@ MEASURES: dict[Part, Callable[[Bench, Plan], Measured]] = {
     Part.waits: waits.measure,
     Part.lists: lists.measure,
     Part.memory: memory.measure,
+    Part.remote: remote.measure,
 }
 
 

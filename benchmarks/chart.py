@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, number
-from benchmarks.parts import cancels, lists, memory, overhead, starts, streams, submits, throughput, waits, whole
+from benchmarks.parts import (
+    cancels,
+    lists,
+    memory,
+    overhead,
+    remote,
+    remote_waits,
+    starts,
+    streams,
+    submits,
+    throughput,
+    waits,
+    whole,
+)
 
 _COLUMNS = 3
 _OURS, _PEER, _AIM = "#1f1f1f", "#ffffff", "#c03030"
@@ -154,6 +167,23 @@ PANELS = (
         [*_each(_KINDS, ["p50"]), ("delay().get()", f"{waits.PEER}, p50")],
         "ms",
         log=False,
+    ),
+    Panel(
+        "Remote tasks: claim and two reports,\n1, 8 and 40 workers",
+        remote.RATE,
+        [(f"{label}, {n}", remote.target(name, n)) for label, name in remote.SERVICES for n in remote.WORKERS],
+        "tasks/s",
+        log=False,
+        aim=remote.AIM_RATE,
+        more_is_better=True,
+    ),
+    Panel(
+        "50 waiting claims: a submit sent\nto the claim's answer",
+        remote_waits.SENT,
+        _each([(label, remote_waits.claims(name)) for label, name in remote.SERVICES], ["p50", "p99"]),
+        "ms",
+        log=False,
+        aim=remote_waits.AIM_P99_MS,
     ),
 )
 

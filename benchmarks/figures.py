@@ -56,8 +56,10 @@ def compared(
     return [new if figure is mine else figure for figure in figures]
 
 
-def bounded(figure: Figure, at_most: float | None) -> Figure:
+def bounded(figure: Figure, at_most: float | None = None, at_least: float | None = None) -> Figure:
     """The figure with an aim for its value; None is no aim."""
+    if at_least is not None:
+        return replace(figure, aim=f">= {at_least:g} {figure.unit}", met=figure.value >= at_least)
     if at_most is None:
         return figure
     return replace(figure, aim=f"<= {at_most:g} {figure.unit}", met=figure.value <= at_most)

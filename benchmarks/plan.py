@@ -29,6 +29,10 @@ class Plan:
     pages: int
     kept: int  # finished jobs whose memory is looked for
     kept_warm_up: int
+    pulled: int  # remote tasks of one run
+    pulled_before: int  # finished remote tasks in the table beside the empty one
+    remote_wakes: int
+    remote_waiters_at_rest: int
 
 
 QUICK = Plan(
@@ -52,6 +56,10 @@ QUICK = Plan(
     pages=10,
     kept=3_000,
     kept_warm_up=1_000,
+    pulled=300,
+    pulled_before=20_000,
+    remote_wakes=40,
+    remote_waiters_at_rest=200,
 )
 FULL = Plan(
     rounds=5,
@@ -74,4 +82,8 @@ FULL = Plan(
     pages=50,
     kept=50_000,
     kept_warm_up=5_000,
+    pulled=2_000,
+    pulled_before=100_000,
+    remote_wakes=300,
+    remote_waiters_at_rest=200,
 )

@@ -9,29 +9,31 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable, Row
+from sqlalchemy import Connection, Engine, Executable, Row, Select
 
+from celery_jobs.records.doubt import Doubt, bounded, once_more
 from celery_jobs.records.engine import database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
-from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage, was_refused
+from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage
 from celery_jobs.records.sqlite_writer import SqliteWriter
+from celery_jobs.records.usual import Odd
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from celery_jobs.records.direct import Direct
+    from celery_jobs.records.usual import OneStatement
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Connection, P], T]
 
-# an API call answers 503 within 5 s of a database that is silent (contract, section 3)
-ANSWER_WITHIN_SECONDS = 4.0
 # after so long a silence a write says BEGIN first
 _HEARD_SECONDS = 0.5
 
@@ -131,11 +133,14 @@ class AsyncStore:
         # PostgreSQL talks on the loop itself; SQLite's calls go to the writer and to reader threads
         self._engine: AsyncEngine | None = None
         self._alone_engine: AsyncEngine | None = None
+        self._direct: Direct | None = None
         if store.writer is None:
+            from celery_jobs.records.direct import MOST_CONNECTIONS, Direct
             from celery_jobs.records.postgresql import async_engine
 
             self._engine = async_engine(store.engine.url)
-            self._alone_engine = async_engine(store.engine.url, alone=True)
+            self._alone_engine = async_engine(store.engine.url, MOST_CONNECTIONS + 5, alone=True)
+            self._direct = Direct(self._alone_engine)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
         self._heard = float("-inf")  # when PostgreSQL last answered
 
@@ -143,37 +148,50 @@ class AsyncStore:
         """`work(connection, …)` in a read transaction."""
         call = partial(_call, work, args, kwargs)
         if self._readers is not None:
-            return await _bounded(asyncio.wrap_future(self._readers.submit(self.store.read_once, call)))
-        return await _bounded(asyncio.ensure_future(_once_more(partial(self._alone, call))))
+            return await bounded(asyncio.wrap_future(self._readers.submit(self.store.read_once, call)))
+        return await bounded(asyncio.ensure_future(once_more(partial(self._alone, call))))
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a write transaction; repeated when its connection broke, so safe to repeat."""
-        call, doubt = partial(_call, work, args, kwargs), _Doubt()
+        call, doubt = partial(_call, work, args, kwargs), Doubt()
         if self.store.writer is not None:
             writing = self.store.writer.submit(call)
-            return await _bounded(asyncio.wrap_future(writing), _Doubt(writing))
-        return await _bounded(asyncio.ensure_future(_once_more(partial(self._write, call, doubt), doubt)), doubt)
+            return await bounded(asyncio.wrap_future(writing), Doubt(writing))
+        return await bounded(asyncio.ensure_future(once_more(partial(self._write, call, doubt), doubt)), doubt)
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, for work that is one statement: it commits by itself, in one round trip instead of three."""
-        call, doubt = partial(_call, work, args, kwargs), _Doubt()
+        call, doubt = partial(_call, work, args, kwargs), Doubt()
         if self.store.writer is not None:
             writing = self.store.writer.submit(call, one_statement=True)
-            return await _bounded(asyncio.wrap_future(writing), _Doubt(writing))
+            return await bounded(asyncio.wrap_future(writing), Doubt(writing))
         # a server that is frozen does what it was sent when it wakes, long after its caller was told 503
         heard = time.monotonic() - self._heard < _HEARD_SECONDS
         attempt = partial(self._alone if heard else self._write, call, doubt)
-        return await _bounded(asyncio.ensure_future(_once_more(attempt, doubt)), doubt)
+        return await bounded(asyncio.ensure_future(once_more(attempt, doubt)), doubt)
+
+    async def write_usual(self, work: OneStatement[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `write_one`, and on PostgreSQL the usual case by the driver itself."""
+        heard = time.monotonic() - self._heard < _HEARD_SECONDS
+        request = work.request(*args, **kwargs)
+        if self._direct is None or not heard or request is Odd.ODD:
+            return await self.write_one(work, *args, **kwargs)
+        doubt = Doubt()
+        row = await bounded(asyncio.ensure_future(once_more(partial(self._first, *request, doubt), doubt)), doubt)
+        outcome = work.outcome(row)
+        return await self.write_one(work, *args, **kwargs) if outcome is Odd.ODD else outcome
 
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""
+        if self._direct is not None:
+            await self._direct.close()
         for engine in (self._engine, self._alone_engine):
             if engine is not None:
                 await engine.dispose()
         if self._readers is not None:
             self._readers.shutdown(wait=False)
 
-    async def _alone(self, call: Callable[[Connection], T], doubt: _Doubt | None = None) -> T:
+    async def _alone(self, call: Callable[[Connection], T], doubt: Doubt | None = None) -> T:
         assert self._alone_engine is not None
         async with self._alone_engine.connect() as connection:
             if doubt is not None:
@@ -182,69 +200,20 @@ class AsyncStore:
         self._heard = time.monotonic()
         return value
 
-    async def _write(self, call: Callable[[Connection], T], doubt: _Doubt) -> T:
+    async def _first(self, statement: Select[Any], parameters: Mapping[str, Any], doubt: Doubt) -> Any:
+        assert self._direct is not None
+        doubt.arisen = True
+        row = await self._direct.first(statement, parameters)
+        self._heard = time.monotonic()
+        return row
+
+    async def _write(self, call: Callable[[Connection], T], doubt: Doubt) -> T:
         assert self._engine is not None
         async with self._engine.begin() as connection:
             value = await connection.run_sync(call)
             doubt.arisen = True  # from here on it commits
         self._heard = time.monotonic()
         return value
-
-
-@dataclass(slots=True)
-class _Doubt:
-    """Whether a write that is not answered may take effect all the same."""
-
-    writing: Future[Any] | None = None  # SQLite's
-    arisen: bool = False  # by the try under way
-    left: bool = False  # by a try that failed
-
-    def remains(self) -> bool:
-        """True unless the call is known not to have been made; one that has not begun is taken out."""
-        return self.arisen or self.left if self.writing is None else not self.writing.cancel()
-
-    def failed(self, error: Exception) -> None:
-        """A try is over: what the server itself refused has no effect, what it did not answer may have one."""
-        self.left = self.left or (self.arisen and not was_refused(error))
-        self.arisen = False
-
-
-async def _once_more(attempt: Callable[[], Awaitable[T]], doubt: _Doubt | None = None) -> T:
-    """A second try where the first met a connection that an outage had broken, or a deadlock's victim."""
-    for last in (False, True):
-        try:
-            return await attempt()
-        except Exception as error:
-            if doubt is not None:
-                doubt.failed(error)
-            if last or not is_momentary(error):
-                raise
-    raise AssertionError("unreachable")
-
-
-async def _bounded(running: asyncio.Future[T], doubt: _Doubt | None = None) -> T:
-    """The outcome, or DatabaseUnavailable; the call itself goes on behind, since its cancellation may hang too."""
-    try:
-        done, _ = await asyncio.wait({running}, timeout=ANSWER_WITHIN_SECONDS)
-    except asyncio.CancelledError:
-        running.add_done_callback(_forget)
-        if isinstance(running, asyncio.Task):
-            # to interrupt it now would cost a good connection; one that stays silent must not be kept for ever
-            running.get_loop().call_later(ANSWER_WITHIN_SECONDS, running.cancel)
-        else:
-            running.cancel()  # takes a call out that has not begun
-        raise
-    if not done:
-        running.add_done_callback(_forget)
-        in_doubt = doubt is not None and doubt.remains()
-        running.cancel()
-        raise DatabaseUnavailable("no answer in time", in_doubt=in_doubt)
-    try:
-        return running.result()
-    except Exception as error:
-        if is_outage(error):
-            raise DatabaseUnavailable(str(error), in_doubt=doubt is not None and doubt.left) from error
-        raise
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
@@ -262,11 +231,6 @@ def within(seconds: float, call: Callable[[], T]) -> T:
         return outcome.result(seconds)
     except FutureTimeout:
         raise DatabaseUnavailable("no answer in time") from None
-
-
-def _forget(running: asyncio.Future[Any]) -> None:
-    if not running.cancelled():
-        running.exception()  # looked at, so that asyncio does not complain that nobody did
 
 
 def _result(writer: SqliteWriter, call: Callable[[Connection], T]) -> T:

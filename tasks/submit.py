@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from celery_jobs.records import submit
+from celery_jobs.records.doubt import ANSWER_WITHIN_SECONDS
 from celery_jobs.records.errors import DatabaseUnavailable
-from celery_jobs.records.store import ANSWER_WITHIN_SECONDS, AsyncStore
+from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.submit import IdempotencyKey, NewJob, Submitted
 
 _MOST_PER_COMMIT = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -13,6 +13,7 @@ from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import is_momentary, is_outage
 from celery_jobs.records.submit import NewJob, Submitted
+from celery_jobs.records.usual import OneStatement
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
 
@@ -61,7 +62,6 @@ class OwnRecords:
         self.scheduler: CeleryScheduler | None = scheduler
         self._scheduler = scheduler
         self._store = scheduler.store
-        self._sqlite = scheduler.store.store.writer is not None
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As Records says."""
@@ -72,9 +72,10 @@ class OwnRecords:
         return await self._store.write(work, *args, **kwargs)
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As Records says; SQLite's several statements need a savepoint."""
-        write = self._store.write if self._sqlite else self._store.write_one
-        return await write(work, *args, **kwargs)
+        """As Records says; SQLite needs no savepoint, since all but the last of its statements are a sign of life."""
+        if isinstance(work, OneStatement):
+            return await self._store.write_usual(cast("OneStatement[P, T]", work), *args, **kwargs)
+        return await self._store.write_one(work, *args, **kwargs)
 
     async def submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
         """As Records says."""

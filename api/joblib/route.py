@@ -8,6 +8,7 @@ from typing import Any, Final
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from celery_jobs.api.joblib import dependencies
 from celery_jobs.api.joblib.dependencies import Call
@@ -47,27 +48,29 @@ class PlainRoute(JoblibRoute):
     Without overrides the framework's resolver, a quarter of the whole answer, is left out.
     """
 
-    def get_route_handler(self) -> Handler:
-        """The endpoint with its call."""
-        resolved = super().get_route_handler()
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the endpoint itself, or as the framework does."""
+        if scope["method"] in self.methods and _is_plain(scope["app"]):
+            response = await self._answer(Request(scope, receive, send))
+            await response(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
 
-        async def handled(request: Request) -> Response:
-            if not _is_plain(request):
-                return await resolved(request)
-            try:
-                call = await _call(request)
-                return await self.endpoint(call=call, **request.path_params)
-            except Exception as error:
-                raised = passed_on(error)
-                if raised is error:
-                    raise
-                raise raised from error
-
-        return handled
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self.endpoint(call=await _call(request), **request.path_params)
+        except Exception as error:
+            raised = passed_on(error)
+            if raised is error:
+                raise
+            raise raised from error
 
 
-def _is_plain(request: Request) -> bool:
-    overridden = request.app.dependency_overrides
+def _is_plain(app: Any) -> bool:
+    """Whether it is this service, with its own middleware around all routes, and nothing of it overridden."""
+    if not getattr(app.state, "guarded", False):
+        return False
+    overridden = app.dependency_overrides
     return not overridden or not any(each in overridden for each in _OVERRIDABLE)
 
 

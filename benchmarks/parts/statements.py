@@ -41,7 +41,7 @@ def measure(bench: Bench, plan: Plan) -> Measured:
         server = stack.enter_context(TalkingPostgres().serving())
         ours = stack.enter_context(ours_on_servers(bench, server))
         stack.enter_context(ours.worker("prefork", 2))
-        _count("PostgreSQL, prefork", ours, lambda: _logged(server.process.log_file), plan.counted, figures, notes)
+        _count("PostgreSQL, prefork", ours, lambda: logged(server.process.log_file), plan.counted, figures, notes)
     noted = bench.new_folder() / "statements"
     noted.touch()
     imports = "benchmarks.subjects.ours,benchmarks.subjects.counting"
@@ -62,7 +62,7 @@ def _count(
         before = len(seen())
         run(ours, jobs)
         time.sleep(0.3)  # the log is behind by a moment
-        counts = Counter(_spelled(statement) for statement in seen()[before:])
+        counts = Counter(spelled(statement) for statement in seen()[before:])
         ours.clear()
         ours.pause(False)
         figures.append(Figure(GROUP, f"{where}, {name}", counts.total() / jobs, "statements"))
@@ -89,7 +89,7 @@ def _streamed(ours: Ours, jobs: int) -> None:
     until(lambda: ours.records.completed() >= done + jobs, "the jobs are completed", 120)
 
 
-def _logged(log: Path) -> list[str]:
+def logged(log: Path) -> list[str]:
     """The statements of the service in a server's log; those of this program do not carry its name."""
     statements: list[str] = []
     for line in log.read_text("utf-8", "replace").splitlines():
@@ -100,7 +100,7 @@ def _logged(log: Path) -> list[str]:
     return statements
 
 
-def _spelled(statement: str) -> str:
+def spelled(statement: str) -> str:
     """Shortened, and the same for statements that differ by a number in a name."""
     text = re.sub(r"sa_savepoint_\d+", "sa_savepoint_n", " ".join(statement.split()))
     text = re.sub(r"(SELECT|RETURNING) (jobs\.\w+(?: AS \w+)?, ){3,}", r"\1 …, ", text)

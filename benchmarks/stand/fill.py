@@ -1,4 +1,7 @@
-"""A record table of any size, by SQL: jobs that ended over the last weeks, four of five of them well."""
+"""A record table of any size, by SQL: jobs that ended over the last weeks, four of five of them well.
+
+As jobs of Celery workers, or as tasks of one registered job of the second API.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _TRACEBACK = "Traceback (most recent call last):" + '\\n  File "tasks.py", line 
 
 _INSERT = """
 INSERT INTO jobs (id, task, queue, status, attempt, version, change, kwargs, tags, submitted_by, worker,
-                  submitted_at, started_at, finished_at, result, error, error_traceback)
+                  submitted_at, started_at, finished_at, result, error, error_traceback{remote_columns})
 {series}
 SELECT {id}, CASE n % 3 WHEN 0 THEN 'compute' WHEN 1 THEN 'noop' ELSE 'nap' END, 'jobs',
        CASE WHEN n % 5 = 2 THEN 'failed' WHEN n % 100 = 13 THEN 'canceled' ELSE 'completed' END,
@@ -22,9 +25,11 @@ SELECT {id}, CASE n % 3 WHEN 0 THEN 'compute' WHEN 1 THEN 'noop' ELSE 'nap' END,
        'worker-1@host', {submitted}, {started}, {finished},
        CASE WHEN n % 5 = 2 OR n % 100 = 13 THEN NULL ELSE '42' END,
        CASE n % 5 WHEN 2 THEN 'ValueError: no such frame' END,
-       CASE n % 5 WHEN 2 THEN '{traceback}' END
+       CASE n % 5 WHEN 2 THEN '{traceback}' END{remote_values}
 FROM {source}
 """
+_REMOTE_COLUMNS = ", kind, room_id, job_name, registration, held_by"
+_REMOTE_VALUES = ", 'remote', 'room-' || (n % 7), '{name}', '{registration}', 'local'"
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,13 @@ _SQLITE = _Dialect(
 )
 
 
-def fill(records: Records, count: int) -> None:
-    """Add so many jobs to an empty table, one a second; then what autovacuum does after such a change."""
+def fill(records: Records, count: int, remote: tuple[str, str] | None = None) -> None:
+    """Add so many jobs to an empty table, one a second; then what autovacuum does after such a change.
+
+    `remote`: they were tasks of the job with this full name and registration.
+    """
     dialect = _SQLITE if records.sqlite else _POSTGRES
+    values = "" if remote is None else _REMOTE_VALUES.format(name=remote[0], registration=remote[1])
     for first in range(1, count + 1, _AT_ONCE):
         last = min(first + _AT_ONCE - 1, count)
         records.run(
@@ -68,6 +77,8 @@ def fill(records: Records, count: int) -> None:
                 started=dialect.time.format("n + 0.02"),
                 finished=dialect.time.format("n + 1.52"),
                 traceback=_TRACEBACK,
+                remote_columns=_REMOTE_COLUMNS if remote else "",
+                remote_values=values,
             )
         )
     if not records.sqlite:

@@ -28,6 +28,11 @@ class Records:
         handed_over = "(status = 'pending' AND dispatched_at IS NOT NULL)"
         return self._number(f"SELECT count(*) FROM jobs WHERE status IN ('running', 'canceling') OR {handed_over}")
 
+    def text(self, query: str) -> str:
+        """The one value that the query gives."""
+        with self._engine.connect() as connection:
+            return str(connection.execute(text(query)).scalar_one())
+
     def run(self, statement: str) -> None:
         """One statement, committed."""
         with self._engine.connect() as connection:

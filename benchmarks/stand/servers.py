@@ -111,6 +111,15 @@ class Ours:
             process.wait_for_log(" ready", 60)
             yield process
 
+    @contextmanager
+    def second(self) -> Generator[int]:
+        """Another API process of the same service, until the end of the `with`: its port."""
+        port = free_port()
+        args = [PROGRAM, "api", "--port", str(port)]
+        with self.bench.running("second", args, self.env, Path(self.env["BENCH_FOLDER"])) as process:
+            await_answer(process, port, "GET", "/readyz")
+            yield port
+
     def call(self, method: str, path: str, body: str = "{}") -> bytes:
         """One call that must succeed; the body of its answer."""
         connection = Connection(self.port)  # a kept one is closed by the server after 5 s without a request

@@ -20,6 +20,7 @@ from celery_jobs.records.remote.tasks import RemoteTask
 from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, Who, refuse, renew, renewal, renewed
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
+from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request
 
 _c = jobs.c
 _link = remote_job_workers.c
@@ -91,7 +92,7 @@ _SQLITE = (
 )
 
 
-def claim(connection: Connection, who: Who, lease_seconds: float) -> RemoteTask | None:
+def _claim(connection: Connection, who: Who, lease_seconds: float) -> RemoteTask | None:
     """The oldest task that the calling worker may run, now claimed by it; None where none waits.
 
     Renews the worker's lease; WorkerNotFound, NotAllowed.
@@ -105,6 +106,19 @@ def claim(connection: Connection, who: Who, lease_seconds: float) -> RemoteTask 
     if row is None:
         refuse(connection, who)
     return None if row is None or row.id is None else RemoteTask.of(row)
+
+
+def _usual_claim(who: Who, lease_seconds: float) -> Request:
+    return _postgresql(), renewed(who, lease_seconds)
+
+
+def _claimed(row: Any) -> RemoteTask | IsOdd | None:
+    if row is None:
+        return Odd.ODD  # no such worker
+    return None if row.id is None else RemoteTask.of(row)
+
+
+claim = OneStatement(_claim, _usual_claim, _claimed)
 
 
 def put_back(connection: Connection, task_id: JobId, who: Who) -> Sequence[str]:

@@ -29,6 +29,7 @@ from celery_jobs.records.remote.workers import (
 )
 from celery_jobs.records.states import TERMINAL, CancelOutcome, JobStatus, TaskStatus
 from celery_jobs.records.tables import jobs, workers
+from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request
 
 _c = jobs.c
 _S = JobStatus
@@ -102,13 +103,11 @@ def _in_one(to: TaskStatus) -> Select[Any]:
     return select(stop.label("stop"), moved).select_from(me.outerjoin(moved, true()))
 
 
-def report(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer:
+def _report(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer:
     """Take a holder's word for its task, or an admin's; what is refused changes nothing but the worker's lease."""
     if said.status in _MOVES:
-        named = {"task_id": task_id}
-        if said.status is not TaskStatus.running:
-            named |= {"new_error": said.error, "new_result": said.result}
-        answer = _by_holder(connection, who, said.status, named, lease_seconds)
+        named = _named(task_id, said)
+        answer = _by_holder(connection, task_id, who, said, lease_seconds)
         if answer is None and who.admin and who.worker_id is None:
             row = connection.execute(_BY_ADMIN[said.status], named).first()
             answer = None if row is None else Answer(RemoteTask.of(row))
@@ -117,21 +116,43 @@ def report(connection: Connection, task_id: JobId, who: Who, said: Report, lease
     return Answer(refusal=_refused(connection, task_id, who, said.status, lease_seconds))
 
 
-def _by_holder(
-    connection: Connection, who: Who, to: TaskStatus, named: dict[str, Any], lease_seconds: float
-) -> Answer | None:
-    asking = {"task_id": named["task_id"], "identity": who.identity, "worker_id": who.worker_id}
-    lease = {"lease_seconds": lease_seconds}
-    if connection.dialect.name == "sqlite":
-        me = connection.execute(_SIGN_OF_LIFE, asking | lease).first()
-        if me is None:
-            return None
-        row = connection.execute(_BY_HOLDER[to], named | {"incarnation": me.incarnation}).first()
-        stop = cancelled(connection, me.incarnation, lease_seconds)
-    else:
-        row = connection.execute(_in_one(to), asking | named | lease | {"told_for_seconds": lease_seconds}).first()
-        stop = () if row is None else row.stop
-    return None if row is None or row.id is None else Answer(RemoteTask.of(row), stop)
+def _named(task_id: JobId, said: Report) -> dict[str, Any]:
+    ends = {} if said.status is TaskStatus.running else {"new_error": said.error, "new_result": said.result}
+    return {"task_id": task_id, **ends}
+
+
+def _by_holder(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer | None:
+    if connection.dialect.name != "sqlite":
+        row = connection.execute(_in_one(said.status), _in_one_named(task_id, who, said, lease_seconds)).first()
+        answer = _reported(row)
+        return None if answer is Odd.ODD else answer
+    asking = {"task_id": task_id, "identity": who.identity, "worker_id": who.worker_id, "lease_seconds": lease_seconds}
+    me = connection.execute(_SIGN_OF_LIFE, asking).first()
+    if me is None:
+        return None
+    row = connection.execute(_BY_HOLDER[said.status], _named(task_id, said) | {"incarnation": me.incarnation}).first()
+    stop = cancelled(connection, me.incarnation, lease_seconds)
+    return None if row is None else Answer(RemoteTask.of(row), stop)
+
+
+def _in_one_named(task_id: JobId, who: Who, said: Report, lease_seconds: float) -> dict[str, Any]:
+    by = {"identity": who.identity, "worker_id": who.worker_id}
+    seconds = {"lease_seconds": lease_seconds, "told_for_seconds": lease_seconds}
+    return {**_named(task_id, said), **by, **seconds}
+
+
+def _usual_report(task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Request | IsOdd:
+    if said.status not in _MOVES:
+        return Odd.ODD
+    return _in_one(said.status), _in_one_named(task_id, who, said, lease_seconds)
+
+
+def _reported(row: Any) -> Answer | IsOdd:
+    return Odd.ODD if row is None or row.id is None else Answer(RemoteTask.of(row), row.stop)
+
+
+# a worker that says no more than what its task comes to, which is its own
+report = OneStatement(_report, _usual_report, _reported)
 
 
 def _refused(connection: Connection, task_id: JobId, who: Who, wanted: TaskStatus, lease_seconds: float) -> RemoteError:
