@@ -35,6 +35,7 @@ class Runtime:
         self.vacancies = WaitingRoom(self._look_for_work)
         self.ends = WaitingRoom(_look_for_ends)
         self.contact = Contact(settings.worker_timeout_seconds / 4)
+        self.reads: dict[JobId, asyncio.Future[tasks.RemoteTask]] = {}  # of tasks that were waited for, under way
         self.swept_at = float("-inf")
         self._renewed_at = 0.0
         self.loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from celery_jobs.api.joblib.waiting import Waiter
 from celery_jobs.api.stream import wait
 from celery_jobs.api.stream.response import close_when_client_leaves
 from celery_jobs.records.errors import JobNotFound, RemoteTaskNotFound
+from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import tasks
 from celery_jobs.records.remote.tasks import RemoteTask, spelled
 from celery_jobs.records.states import TaskStatus
@@ -36,7 +37,24 @@ async def wait_for_end(call: Call, task: RemoteTask, seconds: float) -> RemoteTa
             raise RemoteTaskNotFound(spelled(task.id)) from None
     else:
         await _wait_in_host(call, task, seconds)
-    return await call.records.read(tasks.task, task.id)
+        return await call.records.read(tasks.task, task.id)
+    return await _read_together(call, task.id)
+
+
+async def _read_together(call: Call, task_id: JobId) -> RemoteTask:
+    """The task; all who were woken by one end share a read."""
+    reads = call.runtime.reads
+    under_way = reads.get(task_id)
+    if under_way is not None:
+        found = await asyncio.shield(under_way)
+        if found.status in ENDED:
+            return found  # else it began before the end, for somebody whose time was over
+    mine = asyncio.ensure_future(call.records.read(tasks.task, task_id))
+    if task_id not in reads:
+        reads[task_id] = mine
+        mine.add_done_callback(lambda read: (reads.pop(task_id), read.cancelled() or read.exception()))
+    # the others go on reading when this client leaves
+    return await asyncio.shield(mine)
 
 
 async def _wait_in_host(call: Call, task: RemoteTask, seconds: float) -> None:
