@@ -13,9 +13,14 @@ WITH_BROKER = (PREFORK, THREADS, SQLITE)
 
 
 def shared(*kinds: Kind, slow: Collection[Kind] = ()) -> pytest.MarkDecorator:
-    """The deployments that many tests share; those of a kind run one after the other."""
-    params = [pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in kinds]
-    params += [pytest.param(kind, marks=(pytest.mark.xdist_group(kind.name), pytest.mark.slow)) for kind in slow]
+    """The deployments that many tests share; those of a kind run one after the other.
+
+    Two of them in the normal run, the others at full length: between them, embedded and prefork have both databases,
+    both pools and the broker.
+    """
+    params = [pytest.param(kind, marks=pytest.mark.xdist_group(kind.name)) for kind in kinds[:2]]
+    more = (*kinds[2:], *slow)
+    params += [pytest.param(kind, marks=(pytest.mark.xdist_group(kind.name), pytest.mark.slow)) for kind in more]
     return pytest.mark.parametrize("stack", params, indirect=True, ids=str)
 
 

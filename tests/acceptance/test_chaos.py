@@ -12,7 +12,9 @@ from tests.chaos.run import Storm, blow
 SECONDS = 12.0
 
 
-@pytest.mark.parametrize("kind", ["embedded", "redis-postgresql", pytest.param("redis-sqlite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["redis-postgresql", *(pytest.param(each, marks=pytest.mark.slow) for each in ("embedded", "redis-sqlite"))]
+)
 def test_a_storm_of_faults_leaves_nothing_lost_and_nothing_false(kind: str, tmp_path: Path) -> None:
     # other tests run beside it, on few processors
     outcome = blow(Storm(kind, SECONDS, pause=(0.3, 2.0), answer_seconds=15.0), tmp_path)

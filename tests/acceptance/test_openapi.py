@@ -130,14 +130,14 @@ def test_the_command_prints_what_the_service_serves(service: Stack, keyed: Stack
 
 
 @open_schema.parametrize()
-@settings(STRICT, max_examples=15)
+@settings(STRICT, max_examples=10)
 def test_every_answer_is_documented(case: Case, service: Stack, session: requests.Session) -> None:
     check(case, service, session)
 
 
 @pytest.mark.parametrize("key", ["all-key", "read-key", None])
 @keyed_schema.parametrize()
-@settings(STRICT, max_examples=10)
+@settings(STRICT, max_examples=4)
 def test_every_answer_to_a_key_is_documented(
     case: Case, keyed: Stack, session: requests.Session, key: str | None
 ) -> None:
