@@ -170,6 +170,7 @@ def test_a_message_that_is_fetched_while_the_broker_is_full_is_not_lost(new_stac
         assert stack.workers[0].running
 
 
+@pytest.mark.slow
 def test_processes_start_and_end_without_a_broker(new_stack: NewStack) -> None:
     """Down at the start, silent at the end, where a worker has a job to finish."""
     with RedisServer().serving() as redis:

@@ -60,6 +60,7 @@ def survive(stack: Stack, seconds: float, begin: str = "BEGIN IMMEDIATE") -> Non
     assert workers(stack) == alive
 
 
+@pytest.mark.slow
 @own(SQLITE)
 def test_a_lock_held_for_longer_than_t_loses_nothing_and_nobody_is_taken_for_dead(
     new_stack: NewStack, kind: Kind

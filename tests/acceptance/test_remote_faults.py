@@ -79,6 +79,7 @@ def pair(stack: Stack) -> tuple[Remote, Remote, str]:
     return first, second, job
 
 
+@pytest.mark.slow
 @own(EMBEDDED, PREFORK)
 def test_a_service_that_crashed_and_came_back_gives_every_worker_a_whole_timeout(
     new_stack: NewStack, kind: Kind
