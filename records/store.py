@@ -34,6 +34,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Connection, P], T]
 
+# connections for small statements that go by SQLAlchemy, beside those of direct.py
+_OTHERS = 3
 # after so long a silence a write says BEGIN first
 _HEARD_SECONDS = 0.5
 
@@ -139,7 +141,7 @@ class AsyncStore:
             from celery_jobs.records.postgresql import async_engine
 
             self._engine = async_engine(store.engine.url)
-            self._alone_engine = async_engine(store.engine.url, MOST_CONNECTIONS + 5, alone=True)
+            self._alone_engine = async_engine(store.engine.url, MOST_CONNECTIONS + _OTHERS, alone=True)
             self._direct = Direct(self._alone_engine)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="sqlite-reader") if store.writer is not None else None
         self._heard = float("-inf")  # when PostgreSQL last answered

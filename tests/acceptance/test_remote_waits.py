@@ -24,7 +24,7 @@ SLACK_SECONDS = 5.0
 SHORT_SECONDS = 1.0
 WAITERS = 200
 ROUNDS = 20
-POOL = 6  # connections that a process may keep once it has needed them, however many wait
+POOL = 8  # connections that a process may keep once it has needed them, however many wait
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_a_waiter_that_gave_up_is_taken_out(sqlite_url: str, store: Store, write
 async def test_an_async_caller_is_answered_while_the_lock_is_held_and_its_call_is_taken_out(
     sqlite_url: str, store: Store, writer: SqliteWriter, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("celery_jobs.records.store.ANSWER_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr("celery_jobs.records.doubt.ANSWER_WITHIN_SECONDS", 0.2)
     face = AsyncStore(store)
     with held_lock(sqlite_url):
         with pytest.raises(DatabaseUnavailable):
