@@ -72,9 +72,11 @@ class Direct:
             connection, driver = self._idle.pop() if self._idle else await self._taken()
             try:
                 found = await _execute(driver, prepared.sql, prepared.values(parameters))
-            except BaseException:
-                await connection.invalidate()
-                await connection.close()
+            except BaseException as error:
+                await _let_go(connection)
+                if isinstance(error, DBAPIError) and error.connection_invalidated:
+                    while self._idle:  # what broke this one broke the others
+                        await _let_go(self._idle.pop()[0])
                 raise
             self._idle.append((connection, driver))
         return None if found is None else prepared.row(found)
@@ -87,6 +89,11 @@ class Direct:
     async def _taken(self) -> _Held:
         connection = await self._engine.connect()
         return connection, cast(_Driver, (await connection.get_raw_connection()).driver_connection)
+
+
+async def _let_go(connection: AsyncConnection) -> None:
+    await connection.invalidate()
+    await connection.close()
 
 
 async def _execute(driver: _Driver, sql: bytes, values: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Row, Select
@@ -177,11 +178,18 @@ class AsyncStore:
         heard = time.monotonic() - self._heard < _HEARD_SECONDS
         request = work.request(*args, **kwargs)
         if self._direct is None or not heard or request is Odd.ODD:
-            return await self.write_one(work, *args, **kwargs)
+            tries = count()
+
+            def each(connection: Connection, *args: P.args, **kwargs: P.kwargs) -> T:
+                return (work.again if next(tries) else work)(connection, *args, **kwargs)
+
+            return await self.write_one(each, *args, **kwargs)
         doubt = Doubt()
         row = await bounded(asyncio.ensure_future(once_more(partial(self._first, *request, doubt), doubt)), doubt)
         outcome = work.outcome(row)
-        return await self.write_one(work, *args, **kwargs) if outcome is Odd.ODD else outcome
+        if outcome is not Odd.ODD:
+            return outcome
+        return await self.write_one(work.again if doubt.left else work, *args, **kwargs)
 
     async def close(self) -> None:
         """Close the connections of this face; the sync store closes its own."""

@@ -213,6 +213,12 @@ _k = idempotency_keys.c
 _HELD = select(_k.job_id, _k.fingerprint).where(_k.scope == bindparam("in_scope"), _k.key == bindparam("asked"))
 
 
+def earlier(connection: Connection, asked: IdempotencyKey) -> JobId | None:
+    """The job that the same request with this key brought before; None where it brought none."""
+    held = connection.execute(_HELD, {"in_scope": asked.scope, "asked": asked.key}).first()
+    return JobId(held.job_id) if held is not None and held.fingerprint == asked.fingerprint else None
+
+
 def _key_was_free(connection: Connection, asked: IdempotencyKey, job_id: JobId) -> bool:
     """Take the key unless it is held; waits for a transaction that is taking it at this moment."""
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert

@@ -26,7 +26,8 @@ class OneStatement(Generic[P, T]):
     """Work that is one statement of PostgreSQL in its usual case; called like any other it does every case anywhere.
 
     `request` gives the statement (the same object each time) and its parameters, `outcome` what its first row means.
-    Either may say ODD; a statement that was sent has then changed nothing that `work` minds.
+    Either may say ODD; a statement that was sent has then changed nothing that `work` minds. `again` does the work
+    after a try that may have had its effect, although its answer was lost.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class OneStatement(Generic[P, T]):
         work: Callable[Concatenate[Connection, P], T],
         request: Callable[P, Request | IsOdd],
         outcome: Callable[[Any], T | IsOdd],
+        again: Callable[Concatenate[Connection, P], T] | None = None,
     ) -> None:
         self._work = work
+        self.again = again or work
         self.request = request
         self.outcome = outcome
 

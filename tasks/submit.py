@@ -40,10 +40,6 @@ class SubmitOptions:
 
     def applied(self, job: NewJob, keep_seconds: float) -> NewJob:
         """The job with these options; its key is remembered for `keep_seconds`."""
-        key = None
-        if self.idempotency_key is not None:
-            digest = hashlib.sha256(self.fingerprint).hexdigest()
-            key = IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
         return replace(
             job,
             priority=job.priority if self.priority is None else self.priority,
@@ -51,8 +47,15 @@ class SubmitOptions:
             run_at=self.run_at,
             expires_in_seconds=self.expires_in_seconds,
             submitted_by=self.submitted_by,
-            idempotency=key,
+            idempotency=self.key(keep_seconds),
         )
+
+    def key(self, keep_seconds: float) -> IdempotencyKey | None:
+        """The caller's key, if any, and what it stands for."""
+        if self.idempotency_key is None:
+            return None
+        digest = hashlib.sha256(self.fingerprint).hexdigest()
+        return IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
 
 
 class GroupSubmit:

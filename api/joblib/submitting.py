@@ -16,12 +16,12 @@ from celery_jobs.api.joblib.views import Submission, task_json
 from celery_jobs.api.prefer import preferences_of
 from celery_jobs.api.results import JSON
 from celery_jobs.api.submission import RETRY_AFTER_SECONDS, fingerprint, idempotency_key
-from celery_jobs.records.errors import JobsError
+from celery_jobs.records.errors import JobsError, PayloadInvalid, RemoteJobNotFound
 from celery_jobs.records.ids import JobId, uuid_of
 from celery_jobs.records.remote import registering, tasks
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.remote.tasks import RemoteTask
-from celery_jobs.records.submit import NewJob
+from celery_jobs.records.submit import NewJob, Submitted, earlier
 from celery_jobs.tasks.submit import SubmitOptions
 
 _submission: Final = json_body(Submission, optional=True)
@@ -31,8 +31,7 @@ _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 async def submit(call: Call, room_id: str, job: FullName) -> Response:
     """Record the task and answer 202 with it; 200 where it ended within the preferred time."""
     asked = await _submission(call.request)
-    new = await _new_task(call, room_id, job, asked)
-    submitted = await call.records.submit(new, _options(call, asked))
+    submitted = await _recorded(call, room_id, job, asked)
     task = await call.records.read(tasks.task, submitted.job_id)
     prefer = preferences_of(call.request)
     waited = False
@@ -46,6 +45,20 @@ async def submit(call: Call, room_id: str, job: FullName) -> Response:
     if not ended:
         headers["Retry-After"] = RETRY_AFTER_SECONDS
     return Response(task_json(task), 200 if ended else 202, headers, JSON)
+
+
+async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) -> Submitted:
+    options = _options(call, asked)
+    try:
+        new = await _new_task(call, room_id, job, asked)
+    except (RemoteJobNotFound, PayloadInvalid):
+        # a repeat whose job has gone since, or has another schema, is answered with the task that it brought
+        key = options.key(0)
+        before = None if key is None else await call.records.read(earlier, key)
+        if before is None:
+            raise
+        return Submitted(before, replayed=True)
+    return await call.records.submit(new, options)
 
 
 async def _new_task(call: Call, room_id: str, job: FullName, asked: Submission) -> NewJob:

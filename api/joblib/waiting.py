@@ -129,9 +129,8 @@ class WaitingRoom:
                 del self._by_key[key]
         if self._leader is waiter:
             self._leader = None
-            for other in self._waiters:
-                other.stir()
-                break
+        if self._leader is None and self._waiters:  # who was stirred before may leave without having led
+            next(iter(self._waiters)).stir()
         # what it was called for may be somebody else's
         if waiter.called and not self.closed:
             for key in waiter.keys:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, Update, bindparam, func, null, select, true, update
+from sqlalchemy import ColumnElement, Connection, Select, Update, bindparam, func, null, select, true, update
 
 from celery_jobs.records import cancel
 from celery_jobs.records.cancel import CancelAnswer
@@ -29,6 +29,7 @@ from celery_jobs.records.remote.workers import (
 )
 from celery_jobs.records.states import TERMINAL, CancelOutcome, JobStatus, TaskStatus
 from celery_jobs.records.tables import jobs, workers
+from celery_jobs.records.text import CleanText
 from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request
 
 _c = jobs.c
@@ -75,13 +76,11 @@ def _moving(to: TaskStatus, *guards: ColumnElement[bool]) -> Update:
     return move({source: target}, *which, *guards, **({} if begins else _ENDS)).returning(*tasks.COLUMNS)
 
 
+# any of the identity's where none is named
+_NAMED_WORKER = _c.worker == func.coalesce(bindparam("worker_id", type_=CleanText()), _c.worker)
 _HELD_IN = (
     select(_c.worker_incarnation)
-    .where(
-        _c.id == bindparam("task_id"),
-        _c.held_by == bindparam("identity"),
-        _c.worker == func.coalesce(bindparam("worker_id", type_=Text()), _c.worker),  # any of the identity's
-    )
+    .where(_c.id == bindparam("task_id"), _c.held_by == bindparam("identity"), _NAMED_WORKER)
     .scalar_subquery()
 )
 _SIGN_OF_LIFE: Final = (
@@ -91,7 +90,7 @@ _SIGN_OF_LIFE: Final = (
     .returning(workers.c.incarnation)
 )
 _BY_HOLDER: Final = {to: _moving(to, _c.worker_incarnation == bindparam("incarnation")) for to in _MOVES}
-_BY_ADMIN: Final = {to: _moving(to) for to in _MOVES}
+_BY_ADMIN: Final = {to: _moving(to, _NAMED_WORKER) for to in _MOVES}
 
 
 @cache
@@ -106,9 +105,9 @@ def _in_one(to: TaskStatus) -> Select[Any]:
 def _report(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer:
     """Take a holder's word for its task, or an admin's; what is refused changes nothing but the worker's lease."""
     if said.status in _MOVES:
-        named = _named(task_id, said)
         answer = _by_holder(connection, task_id, who, said, lease_seconds)
-        if answer is None and who.admin and who.worker_id is None:
+        if answer is None and who.admin:
+            named = _named(task_id, said) | {"worker_id": who.worker_id}
             row = connection.execute(_BY_ADMIN[said.status], named).first()
             answer = None if row is None else Answer(RemoteTask.of(row))
         if answer is not None:
@@ -151,8 +150,19 @@ def _reported(row: Any) -> Answer | IsOdd:
     return Odd.ODD if row is None or row.id is None else Answer(RemoteTask.of(row), row.stop)
 
 
+def _report_again(connection: Connection, task_id: JobId, who: Who, said: Report, lease_seconds: float) -> Answer:
+    """The same after a try whose answer was lost: what it may have done is no refusal."""
+    answer = _report(connection, task_id, who, said, lease_seconds)
+    if not isinstance(answer.refusal, InvalidTaskTransition):
+        return answer
+    row = tasks.row(connection, task_id, _c.held_by)
+    mine = row.held_by == who.identity and who.worker_id in (None, row.worker)
+    task = RemoteTask.of(row)
+    return Answer(task) if task.status is said.status and (mine or who.admin) else answer
+
+
 # a worker that says no more than what its task comes to, which is its own
-report = OneStatement(_report, _usual_report, _reported)
+report = OneStatement(_report, _usual_report, _reported, again=_report_again)
 
 
 def _refused(connection: Connection, task_id: JobId, who: Who, wanted: TaskStatus, lease_seconds: float) -> RemoteError:

@@ -77,3 +77,31 @@ def test_a_connection_that_was_cut_is_replaced(store: AsyncFace) -> None:
     assert claim(store) is None
     (task,) = put(store)
     assert claim(store).id == task
+
+
+def test_a_report_whose_answer_was_lost_is_no_refusal(store: AsyncFace) -> None:
+    (task,) = put(store)
+    claim(store)
+    said = Report(_T.running)
+    assert report(store, task, said).task is not None
+    assert isinstance(report(store, task, said).refusal, InvalidTaskTransition), "said twice by its worker"
+    again = store.write(reports.report.again, task, ALICE, said, LEASE)
+    assert again.task is not None
+    assert again.task.status is _T.running
+    for who, wanted in ((BOB, said), (ALICE, Report(_T.running)), (ALICE, Report(_T.failed))):
+        answer = store.write(reports.report.again, task, who, wanted, LEASE)
+        assert (answer.task is None) == (who is BOB)
+
+
+def test_an_admin_reports_for_the_worker_that_it_claimed_for(store: AsyncFace) -> None:
+    (task,) = put(store)
+    root = Who("root", admin=True, worker_id="alice")
+    claim(store, root)
+    assert report(store, task, Report(_T.running), root).task is not None
+
+
+def test_an_odd_worker_id_is_nobodys(store: AsyncFace) -> None:
+    (task,) = put(store)
+    claim(store)
+    odd = Who("alice", worker_id="\x00")
+    assert isinstance(report(store, task, Report(_T.running), odd).refusal, NotAllowed)

@@ -100,6 +100,20 @@ async def test_one_look_serves_all_and_another_leads_when_the_leader_leaves(look
     assert all(await asyncio.gather(*others))
 
 
+async def test_somebody_leads_although_who_was_to_lead_next_leaves_as_well(looks: Looks) -> None:
+    room = WaitingRoom(looks)
+    leader = asyncio.create_task(waits(room, "a"))
+    await all_in(room, 1)
+    with room.entered(["b"]):  # it does something else, and leaves without ever having waited
+        last = asyncio.create_task(waits(room, "c"))
+        await all_in(room, 3)
+        leader.cancel()
+        await asyncio.wait({leader})
+    looks.found = ["c"]
+    async with asyncio.timeout(10):
+        assert await last
+
+
 async def test_an_outage_ends_no_wait(looks: Looks) -> None:
     room = WaitingRoom(looks)
     looks.error = DatabaseUnavailable()
