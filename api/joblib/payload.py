@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import jsonschema_rs
 from pydantic_core import from_json, to_json
@@ -18,6 +19,7 @@ from celery_jobs.records.remote.registering import canonical
 _MOST_FAULTS: Final = 100
 _LONGEST_MESSAGE: Final = 300
 _DEEPEST: Final = 100
+_MOST_REACHED: Final = 100_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -32,6 +34,8 @@ def check_schema(schema: dict[str, Any]) -> str:
         if outside is None:
             text = canonical(schema)
             _validator(text)
+            if _reached(schema, schema, {}) > _MOST_REACHED:
+                raise SchemaUnusable("its references lead to its parts too often to be checked in time")
             return text
     except jsonschema_rs.ValidationError as error:
         where = ".".join(map(str, error.instance_path))
@@ -52,6 +56,32 @@ def _references(value: Any, depth: int = 0) -> Iterator[str]:
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
             yield from _references(item, depth + 1)
+
+
+def _reached(value: Any, root: dict[str, Any], counted: dict[str, int]) -> int:
+    """How many parts a check may go through, references followed; the way back into a part counts once."""
+    if isinstance(value, list):
+        return sum(_reached(item, root, counted) for item in cast("list[Any]", value))
+    if not isinstance(value, dict):
+        return 0
+    total = 1
+    for name, item in cast("dict[str, Any]", value).items():
+        if name in _REFERENCES and isinstance(item, str):
+            if item not in counted:
+                counted[item] = 1  # while it is counted itself
+                counted[item] = _reached(_part(root, item), root, counted)
+            total += counted[item]
+        elif name not in ("$defs", "definitions"):
+            total += _reached(item, root, counted)
+    return total
+
+
+def _part(root: Any, reference: str) -> Any:
+    """What a reference within the schema points to; nothing where it is no path."""
+    for step in unquote(reference.removeprefix("#")).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        root = cast("dict[str, Any]", root).get(name) if isinstance(root, dict) else None
+    return root
 
 
 def check_payload(full_name: str, schema_json: str, payload: dict[str, Any]) -> str:

@@ -99,6 +99,25 @@ def test_a_check_takes_no_longer_for_what_was_made_to_be_slow() -> None:
     assert faults({"p": "a" * 1_000 + "b"}, schema) == [("p",)]
 
 
+def doubled(levels: int) -> dict[str, Any]:
+    """Each level refers twice to the next."""
+    parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(levels)}
+    return {"$ref": "#/$defs/a0", "$defs": {**parts, f"a{levels}": {"type": "object"}}}
+
+
+def test_a_schema_that_leads_to_its_parts_too_often_is_refused() -> None:
+    check_schema(doubled(10))
+    with pytest.raises(SchemaUnusable):
+        check_schema(doubled(30))
+
+
+def test_a_schema_may_hold_itself() -> None:
+    node = {"properties": {"left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}
+    schema = {"$defs": {"node": node | {"required": ["value"]}}, "$ref": "#/$defs/node"}
+    check_schema(schema)
+    assert faults({"value": 1, "left": {"value": 2, "right": {}}}, schema) == [("left", "right", "value")]
+
+
 @pytest.mark.parametrize("number", [10**400, -(10**30), 1e308, 0.1 + 0.2])
 def test_numbers_of_any_size_are_taken_as_they_are(number: float) -> None:
     assert json.loads(check_payload("j", canonical({"type": "object"}), {"a": number})) == {"a": number}
