@@ -226,6 +226,7 @@ def test_an_id_is_looked_up_by_the_index(kind: str, request: pytest.FixtureReque
     with face.store.engine.connect() as connection:
         if not face.sqlite:
             connection.exec_driver_sql("SET enable_seqscan = off")  # an empty table is read through
+            connection.exec_driver_sql("DROP INDEX ix_jobs_room")  # until the rollback: empty, any index costs the same
         plan = str(connection.exec_driver_sql(f"{explain} {query}").all())
     face.close()
     assert "sqlite_autoindex_jobs_1" in plan or "uq_jobs_id" in plan
