@@ -27,7 +27,7 @@ class ApiKey(BaseModel, extra="forbid"):
     scopes: frozenset[Scope] = frozenset({"read", "submit", "cancel"})
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """A JSON list or comma separated words."""
     if not isinstance(value, str):
         return value
@@ -188,7 +188,7 @@ class Settings(BaseSettings):
         examples=['{"<key>": {"identity": "alice", "scopes": ["read", "submit", "cancel"]}}', "/etc/jobs/keys.json"],
     )
 
-    _words = field_validator("imports", "cors_origins", "allowed_hosts", mode="before")(_listed)
+    _words = field_validator("imports", "cors_origins", "allowed_hosts", mode="before")(listed)
 
     @field_validator("cors_origins")
     @classmethod

@@ -88,3 +88,4 @@ _TASK_STATUS = {
     _S.failed: TaskStatus.failed,
     _S.canceled: TaskStatus.cancelled,
 }
+ENDED_TASKS: frozenset[TaskStatus] = frozenset(_TASK_STATUS[status] for status in TERMINAL)

@@ -15,6 +15,7 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
 from celery_jobs.tasks import metrics
+from celery_jobs.tasks.contact import Contact
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import Duty, stop_all
 from celery_jobs.tasks.hints import Hints
@@ -44,8 +45,7 @@ class Sweeper:
         self._hints = hints
         self._timeout = settings.worker_timeout_seconds
         self._retention = settings.retention_seconds
-        self._in_contact_since: float | None = None
-        self._last_contact = 0.0
+        self._contact = Contact(self._timeout / 4)
         interval = self._timeout / SWEEPS_PER_TIMEOUT
         self._duty = Duty("sweep", self._sweep, interval)
         self._expiry = Duty("expire", self._expire, EXPIRE_EVERY_SECONDS)
@@ -73,17 +73,14 @@ class Sweeper:
 
     def may_judge(self) -> bool:
         """True after a full timeout without a gap in the contact with the database."""
-        clock = _seconds_since_boot()
-        if self._in_contact_since is None or clock - self._last_contact > self._timeout / 4:
-            self._in_contact_since = clock
-        self._last_contact = clock
-        return clock - self._in_contact_since >= self._timeout
+        self._contact.sign()
+        return self._contact.seconds >= self._timeout
 
     def _sweep(self) -> None:
         try:
             gone = self._store.write(workers.lapsed)
         except DatabaseUnavailable:
-            self._in_contact_since = None
+            self._contact.lost()
             raise
         if self.may_judge():
             self._bury(gone)
@@ -146,8 +143,3 @@ class Sweeper:
 def _next(began: float, every_seconds: float, *, more: bool) -> float:
     """In how many seconds the next batch is due, after one that has just ended."""
     return max(NEXT_BATCH_SECONDS, REST_PER_WORK * (time.monotonic() - began)) if more else every_seconds
-
-
-def _seconds_since_boot() -> float:
-    """A clock that goes on while the machine sleeps, as leases do: after a night's sleep nobody may judge at once."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -76,10 +76,3 @@ async def problem_page(request: Request, name: str) -> Response:
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
         f"<h1>{title}</h1><p>{escape(MEANINGS[kind])}</p>\n"
     )
-
-
-def passed_on(error: Exception) -> Exception:
-    """What a route raises for an error of ours; anything else is the host's."""
-    if isinstance(error, errors.JobsError | RequestValidationError):
-        return ProblemException(error)
-    return error

@@ -6,14 +6,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from celery_jobs.api.joblib import dependencies
 from celery_jobs.api.joblib.dependencies import Call
-from celery_jobs.api.joblib.problems import passed_on
+from celery_jobs.api.joblib.problems import ProblemException
 from celery_jobs.api.joblib.runtime import runtime_of
+from celery_jobs.records.errors import JobsError
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _OVERRIDABLE: Final = (
@@ -33,11 +35,8 @@ class JoblibRoute(APIRoute):
         async def handled(request: Request) -> Response:
             try:
                 return await handle(request)
-            except Exception as error:
-                raised = passed_on(error)
-                if raised is error:
-                    raise
-                raise raised from error
+            except (JobsError, RequestValidationError) as error:
+                raise ProblemException(error) from error
 
         return handled
 
@@ -59,11 +58,8 @@ class PlainRoute(JoblibRoute):
     async def _answer(self, request: Request) -> Response:
         try:
             return await self.endpoint(call=await _call(request), **request.path_params)
-        except Exception as error:
-            raised = passed_on(error)
-            if raised is error:
-                raise
-            raise raised from error
+        except (JobsError, RequestValidationError) as error:
+            raise ProblemException(error) from error
 
 
 def _is_plain(app: Any) -> bool:

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from celery_jobs.api.auth import Keys
 from celery_jobs.api.joblib.access import Records
-from celery_jobs.api.joblib.contact import Contact
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import claims, tasks, workers
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import load_settings
+from celery_jobs.tasks.contact import Contact
 
 PULSES_PER_TIMEOUT: Final = 10
 _WORKER: Final = "worker:"  # before the id of a worker that waits, beside the registrations that it serves

@@ -21,11 +21,11 @@ from celery_jobs.records.ids import JobId, uuid_of
 from celery_jobs.records.remote import registering, tasks
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.remote.tasks import RemoteTask
+from celery_jobs.records.states import ENDED_TASKS
 from celery_jobs.records.submit import NewJob, Submitted, earlier
 from celery_jobs.tasks.submit import SubmitOptions
 
 _submission: Final = json_body(Submission, optional=True)
-_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 async def submit(call: Call, room_id: str, job: FullName) -> Response:
@@ -37,7 +37,7 @@ async def submit(call: Call, room_id: str, job: FullName) -> Response:
     waited = False
     if prefer.wait_seconds is not None:
         task, waited = await _end(call, task, prefer.wait_seconds)
-    ended = waited and task.status in _ENDED
+    ended = waited and task.status in ENDED_TASKS
     headers = prefer.applied(accepted=not ended, waited=waited)
     if submitted.replayed:
         headers["Idempotent-Replayed"] = "true"

@@ -18,7 +18,7 @@ from celery_jobs.api.joblib.runtime import PULSES_PER_TIMEOUT, Runtime
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.moves import change_nothing
 from celery_jobs.records.remote import claims, sweep
-from celery_jobs.records.remote.leaving import Gone, bury_lapsed
+from celery_jobs.records.remote.leaving import Gone, bury_lapsed, lapsed
 from celery_jobs.records.remote.settings import load_joblib_settings
 from celery_jobs.records.tables import workers
 
@@ -83,7 +83,7 @@ async def _sweep(runtime: Runtime, records: Records) -> None:
     timeout = runtime.settings.worker_timeout_seconds
     if runtime.contact.seconds >= timeout:
         gone = Gone()
-        for incarnation in await records.read(sweep.lapsed):
+        for incarnation in await records.read(lapsed):
             gone += await records.write(bury_lapsed, incarnation)
         if gone.workers:
             _log.warning("took %d silent remote workers away; %d tasks failed", gone.workers, len(gone.ended))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Final
 
 from fastapi import Request
 
@@ -19,16 +18,14 @@ from celery_jobs.records.errors import JobNotFound, RemoteTaskNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import tasks
 from celery_jobs.records.remote.tasks import RemoteTask, spelled
-from celery_jobs.records.states import TaskStatus
-
-ENDED: Final = frozenset({TaskStatus.completed, TaskStatus.failed, TaskStatus.cancelled})
+from celery_jobs.records.states import ENDED_TASKS
 
 
 async def wait_for_end(call: Call, task: RemoteTask, seconds: float) -> RemoteTask:
     """The task once it has ended, or as it is after `seconds`; RemoteTaskNotFound when it is deleted meanwhile."""
     longest = call.runtime.settings.long_poll_max_wait_seconds
     seconds = min(seconds, longest)
-    if task.status in ENDED or seconds <= 0:
+    if task.status in ENDED_TASKS or seconds <= 0:
         return task
     if isinstance(call.records, OwnRecords):
         try:
@@ -47,7 +44,7 @@ async def _read_together(call: Call, task_id: JobId) -> RemoteTask:
     under_way = reads.get(task_id)
     if under_way is not None:
         found = await asyncio.shield(under_way)
-        if found.status in ENDED:
+        if found.status in ENDED_TASKS:
             return found  # else it began before the end, for somebody whose time was over
     mine = asyncio.ensure_future(call.records.read(tasks.task, task_id))
     if task_id not in reads:
@@ -62,7 +59,7 @@ async def _wait_in_host(call: Call, task: RemoteTask, seconds: float) -> None:
     with room.entered([task.id]) as waiter:
         async with client_of(call.request, waiter):
             # once more, since it may have ended before its place in the room was taken
-            if (await call.records.read(tasks.task, task.id)).status not in ENDED:
+            if (await call.records.read(tasks.task, task.id)).status not in ENDED_TASKS:
                 await room.wait(waiter, call.records, time.monotonic() + seconds)
 
 

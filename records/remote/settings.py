@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from celery_jobs.records.errors import SettingsError
+from celery_jobs.records.settings import listed
 
 PREFIX = "ZNDRAW_JOBLIB_"
 _WEEK = 7 * 86400
@@ -54,13 +54,7 @@ class JobLibSettings(BaseSettings):
         description="A claimed task that is not reported running goes back after this. Without it: the worker timeout.",
     )
 
-    @field_validator("allowed_categories", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        text = value.strip()
-        return json.loads(text) if text.startswith("[") else [word.strip() for word in text.split(",") if word.strip()]
+    _words = field_validator("allowed_categories", mode="before")(listed)
 
     @field_validator("allowed_categories")
     @classmethod

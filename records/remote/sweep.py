@@ -10,11 +10,6 @@ from celery_jobs.records.remote.leaving import Gone
 from celery_jobs.records.tables import jobs
 
 
-def lapsed(connection: Connection) -> list[str]:
-    """The workers to take away; the look before `bury_lapsed`, which is a transaction each."""
-    return leaving.lapsed(connection)
-
-
 def untidy(connection: Connection, told_for_seconds: float) -> bool:
     """Whether there is anything to tidy; the look before it."""
     told = select(jobs.c.seq).where(*leaving.held_after_end(), jobs.c.finished_at <= from_now(-told_for_seconds))

@@ -161,7 +161,7 @@ def test_what_a_worker_held_when_it_goes(store: Face) -> None:
 def test_a_silent_worker_is_taken_away_and_a_beating_one_is_not(store: Face) -> None:
     serve(store)
     store.write(workers.renew, ALICE, -1.0)
-    (silent,) = store.read(sweep.lapsed)
+    (silent,) = store.read(leaving.lapsed)
     store.write(workers.beat, ALICE, LEASE)
     assert store.write(leaving.bury_lapsed, silent).workers == 0
     store.write(workers.renew, ALICE, -1.0)

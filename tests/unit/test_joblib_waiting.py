@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from celery_jobs.api.joblib import waiting
-from celery_jobs.api.joblib.contact import Contact
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
 from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.tasks.contact import Contact
 
 LONG = 60.0
 
@@ -135,7 +135,7 @@ async def test_the_end_of_the_service_ends_every_wait(looks: Looks) -> None:
 
 def test_contact_counts_anew_after_a_gap_and_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr("celery_jobs.api.joblib.contact._seconds_since_boot", lambda: clock)
+    monkeypatch.setattr("celery_jobs.tasks.contact._seconds_since_boot", lambda: clock)
     contact = Contact(longest_gap_seconds=5)
     assert contact.seconds == 0
     for _ in range(3):

@@ -33,5 +33,5 @@ class Contact:
 
 
 def _seconds_since_boot() -> float:
-    # a clock that goes on while the machine sleeps, as leases do
+    # a clock that goes on while the machine sleeps, as leases do: after a night's sleep nobody may judge at once
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
