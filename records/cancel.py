@@ -29,6 +29,7 @@ from celery_jobs.records.moves import move, touched
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.states import EXECUTING, CancelMode, CancelOutcome, JobKind, JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs, status_in, workers
+from celery_jobs.records.usual import repeatable
 
 _c = jobs.c
 _S = JobStatus
@@ -180,6 +181,7 @@ _HIDE = (
 _HIDDEN = select(*_WHO, _c.celery_id).where(_c.id == bindparam("job_id"), _c.deleted_at.is_not(None))
 
 
+@repeatable
 def delete_job(connection: Connection, job_id: JobId, *, again: bool = False) -> Deleted:
     """Cancel and hide a job; its row stays until nothing can arrive for it any more. JobNotFound when there is none.
 

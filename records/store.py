@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Executable, Row, Select
@@ -23,7 +22,7 @@ from celery_jobs.records.engine import database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage
 from celery_jobs.records.sqlite_writer import SqliteWriter
-from celery_jobs.records.usual import Odd
+from celery_jobs.records.usual import Odd, calling
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -57,19 +56,19 @@ class Store:
 
     def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a read transaction."""
-        return self._patiently(partial(self.read_once, partial(_call, work, args, kwargs)), self.patience_seconds)
+        return self._patiently(partial(self.read_once, calling(work, *args, **kwargs)), self.patience_seconds)
 
     def read_for(self, patience_seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `read`, with a patience of its own."""
-        return self._patiently(partial(self.read_once, partial(_call, work, args, kwargs)), patience_seconds)
+        return self._patiently(partial(self.read_once, calling(work, *args, **kwargs)), patience_seconds)
 
     def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a write transaction; repeated after an outage, so it must be safe to repeat."""
-        return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), self.patience_seconds)
+        return self._patiently(partial(self._write, calling(work, *args, **kwargs)), self.patience_seconds)
 
     def write_for(self, patience_seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, with a patience of its own."""
-        return self._patiently(partial(self._write, partial(_call, work, args, kwargs)), patience_seconds)
+        return self._patiently(partial(self._write, calling(work, *args, **kwargs)), patience_seconds)
 
     def write_within(self, seconds: float, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, at the end of a process, which a silent database must not hold up: DatabaseUnavailable."""
@@ -149,14 +148,14 @@ class AsyncStore:
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a read transaction."""
-        call = partial(_call, work, args, kwargs)
+        call = calling(work, *args, **kwargs)
         if self._readers is not None:
             return await bounded(asyncio.wrap_future(self._readers.submit(self.store.read_once, call)))
         return await bounded(asyncio.ensure_future(once_more(partial(self._alone, call))))
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a write transaction; repeated when its connection broke, so safe to repeat."""
-        call, doubt = partial(_call, work, args, kwargs), Doubt()
+        call, doubt = calling(work, *args, **kwargs), Doubt()
         if self.store.writer is not None:
             writing = self.store.writer.submit(call)
             return await bounded(asyncio.wrap_future(writing), Doubt(writing))
@@ -164,7 +163,7 @@ class AsyncStore:
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `write`, for work that is one statement: it commits by itself, in one round trip instead of three."""
-        call, doubt = partial(_call, work, args, kwargs), Doubt()
+        call, doubt = calling(work, *args, **kwargs), Doubt()
         if self.store.writer is not None:
             writing = self.store.writer.submit(call, one_statement=True)
             return await bounded(asyncio.wrap_future(writing), Doubt(writing))
@@ -178,12 +177,7 @@ class AsyncStore:
         heard = time.monotonic() - self._heard < _HEARD_SECONDS
         request = work.request(*args, **kwargs)
         if self._direct is None or not heard or request is Odd.ODD:
-            tries = count()
-
-            def each(connection: Connection, *args: P.args, **kwargs: P.kwargs) -> T:
-                return (work.again if next(tries) else work)(connection, *args, **kwargs)
-
-            return await self.write_one(each, *args, **kwargs)
+            return await self.write_one(work, *args, **kwargs)
         doubt = Doubt()
         row = await bounded(asyncio.ensure_future(once_more(partial(self._first, *request, doubt), doubt)), doubt)
         outcome = work.outcome(row)
@@ -245,10 +239,6 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
 def _result(writer: SqliteWriter, call: Callable[[Connection], T]) -> T:
     return writer.submit(call, one_statement=True).result()
-
-
-def _call(work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], connection: Connection) -> T:
-    return work(connection, *args, **kwargs)
 
 
 def _first(connection: Connection, statement: Executable, parameters: Mapping[str, Any]) -> Row[Any] | None:

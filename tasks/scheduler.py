@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import count
-
-from sqlalchemy import Connection
 
 from celery_jobs.records import cancel, changes, queues, reads, retry
-from celery_jobs.records.cancel import CancelAnswer, Deleted
+from celery_jobs.records.cancel import CancelAnswer
 from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import ShuttingDown, TaskNotFound
 from celery_jobs.records.ids import JobId
@@ -210,12 +207,7 @@ class CeleryScheduler:
 
     async def delete(self, job_id: JobId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
-        tries = count()
-
-        def delete(connection: Connection) -> Deleted:
-            return cancel.delete_job(connection, job_id, again=next(tries) > 0)
-
-        deleted = await self._async.write(delete)
+        deleted = await self._async.write(cancel.delete_job, job_id)
         self._running.hints.changed(job_id)
         if deleted.executing:
             self._running.nudges.look(deleted.celery_id, deleted.worker)

@@ -13,7 +13,7 @@ from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import is_momentary, is_outage
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.records.usual import OneStatement
+from celery_jobs.records.usual import OneStatement, calling
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
 
@@ -35,7 +35,7 @@ class Records(Protocol):
         ...
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`work(connection, …)` in a write transaction; safe to repeat."""
+        """`work(connection, …)` in a write transaction; safe to repeat, by its `again` if it is Repeatable."""
         ...
 
     async def write_one(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,11 +105,12 @@ class HostRecords:
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As Records says."""
+        call = calling(work, *args, **kwargs)
 
         def run(connection: Connection) -> T:
             if connection.dialect.name == "sqlite":
                 connection.execute(raise_counter())  # takes SQLite's one lock before anything is read
-            return work(connection, *args, **kwargs)
+            return call(connection)
 
         return await self._transaction(run)
 

@@ -6,21 +6,18 @@ Checked by a validator whose patterns take linear time: a schema is anybody's, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import jsonschema_rs
 from pydantic_core import from_json, to_json
 
+from celery_jobs.api.joblib.faults import REFERENCES, faults, part_of, validator
 from celery_jobs.records.errors import PayloadInvalid
 from celery_jobs.records.remote.registering import canonical
 
-_MOST_FAULTS: Final = 100
 _LONGEST_MESSAGE: Final = 300
 _DEEPEST: Final = 100
 _MOST_REACHED: Final = 100_000
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaUnusable(ValueError):
@@ -33,7 +30,7 @@ def check_schema(schema: dict[str, Any]) -> str:
         outside = next(_references(schema), None)
         if outside is None:
             text = canonical(schema)
-            _validator(text)
+            validator(text)
             if _reached(schema, schema, {}) > _MOST_REACHED:
                 raise SchemaUnusable("its references lead to its parts too often to be checked in time")
             return text
@@ -50,7 +47,7 @@ def _references(value: Any, depth: int = 0) -> Iterator[str]:
         raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
         for name, item in cast("dict[str, Any]", value).items():
-            if name in _REFERENCES and isinstance(item, str) and not item.startswith("#"):
+            if name in REFERENCES and isinstance(item, str) and not item.startswith("#"):
                 yield item
             yield from _references(item, depth + 1)
     elif isinstance(value, list):
@@ -66,22 +63,14 @@ def _reached(value: Any, root: dict[str, Any], counted: dict[str, int]) -> int:
         return 0
     total = 1
     for name, item in cast("dict[str, Any]", value).items():
-        if name in _REFERENCES and isinstance(item, str):
+        if name in REFERENCES and isinstance(item, str):
             if item not in counted:
                 counted[item] = 1  # while it is counted itself
-                counted[item] = _reached(_part(root, item), root, counted)
+                counted[item] = _reached(part_of(root, item), root, counted)
             total += counted[item]
         elif name not in ("$defs", "definitions"):
             total += _reached(item, root, counted)
     return total
-
-
-def _part(root: Any, reference: str) -> Any:
-    """What a reference within the schema points to; nothing where it is no path."""
-    for step in unquote(reference.removeprefix("#")).split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        root = cast("dict[str, Any]", root).get(name) if isinstance(root, dict) else None
-    return root
 
 
 def check_payload(full_name: str, schema_json: str, payload: dict[str, Any]) -> str:
@@ -89,9 +78,9 @@ def check_payload(full_name: str, schema_json: str, payload: dict[str, Any]) -> 
     text = to_json(payload, inf_nan_mode="constants").decode()
     if ("Infinity" in text or "NaN" in text) and not _is_strict(text):  # such as 1e999, which is well formed
         raise PayloadInvalid(full_name, [_fault([], "a number is too large, or is none", "finite_number")])
-    faults = list(_faults(schema_json, payload))
-    if faults:
-        raise PayloadInvalid(full_name, faults)
+    found = list(_faults(schema_json, payload))
+    if found:
+        raise PayloadInvalid(full_name, found)
     return text
 
 
@@ -103,30 +92,12 @@ def _is_strict(text: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)
-def _validator(schema_json: str) -> jsonschema_rs.Validator:
-    options = jsonschema_rs.RegexOptions()
-    return jsonschema_rs.validator_for(from_json(schema_json), pattern_options=options, offline=True)
-
-
 def _faults(schema_json: str, payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
-        validator = _validator(schema_json)
-        if validator.is_valid(payload):
-            return
-        for number, error in enumerate(validator.iter_errors(payload)):
-            if number == _MOST_FAULTS:
-                return
-            place = [*error.instance_path, *_missing(error)]
-            yield _fault(place, _cut(error.message), str(error.kind.name))
+        for place, message, kind in faults(schema_json, payload):
+            yield _fault(place, _cut(message), kind)
     except (ValueError, RecursionError) as error:  # a number or a nesting that no validator takes
         yield _fault([], f"it cannot be checked: {_cut(str(error))}", "schema")
-
-
-def _missing(error: jsonschema_rs.ValidationError) -> Sequence[str]:
-    """The field that is missing, which the place of the fault does not name."""
-    kind: Any = error.kind
-    return (str(kind.property),) if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required) else ()
 
 
 def _fault(place: Sequence[str | int], message: str, kind: str) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Any, Self
 from sqlalchemy import ColumnElement, Connection, Update, delete, null, select, update
 
 from celery_jobs.records.clock import now
+from celery_jobs.records.errors import WorkerNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote.registering import remove_orphans
 from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, UNCLAIMED, Who, renew
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
+from celery_jobs.records.usual import repeatable
 from celery_jobs.records.workers import close_lost
 
 _c = jobs.c
@@ -39,9 +41,18 @@ class Gone:
         )
 
 
-def remove(connection: Connection, who: Who, lease_seconds: float) -> Gone:
-    """Take a worker away at its own wish; WorkerNotFound, NotAllowed."""
-    row = renew(connection, who, lease_seconds)
+@repeatable
+def remove(connection: Connection, who: Who, lease_seconds: float, *, again: bool = False) -> Gone:
+    """Take a worker away at its own wish; WorkerNotFound, NotAllowed.
+
+    `again`: an earlier try may have done it and its answer was lost.
+    """
+    try:
+        row = renew(connection, who, lease_seconds)
+    except WorkerNotFound:
+        if again:
+            return Gone()
+        raise
     return bury(connection, row.incarnation, row.name, "was taken away while it ran this task")
 
 

@@ -30,7 +30,7 @@ from celery_jobs.records.remote.workers import (
 from celery_jobs.records.states import TERMINAL, CancelOutcome, JobStatus, TaskStatus
 from celery_jobs.records.tables import jobs, workers
 from celery_jobs.records.text import CleanText
-from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request
+from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request, repeatable
 
 _c = jobs.c
 _S = JobStatus
@@ -186,17 +186,20 @@ def _heard(connection: Connection, task_id: JobId, who: Who) -> None:
     connection.execute(let_go(_c.id == task_id, _c.worker == who.worker, _c.held_by == who.identity))
 
 
+@repeatable
 def cancel_task(
-    connection: Connection, task_id: JobId, who: Who, told_for_seconds: float
+    connection: Connection, task_id: JobId, who: Who, told_for_seconds: float, *, again: bool = False
 ) -> tuple[Answer, CancelAnswer | None]:
     """Cancel an unfinished task; RemoteTaskNotFound, NotAllowed. The answer may be a refusal: InvalidTaskTransition.
 
     What a remote worker runs is cancelled at once, and the worker is told; what Celery runs as every job.
+    `again`: an earlier try may have done it and its answer was lost.
     """
     row = tasks.row(connection, task_id, _c.held_by, _c.worker_incarnation)
     if not who.admin and who.identity not in (row.submitted_by, row.held_by):
         raise NotAllowed(who.identity, f"cancel task {spelled(task_id)}, which it neither submitted nor holds")
-    done = None if row.status in TERMINAL else cancel.cancel(connection, task_id)
+    too_late = row.status in TERMINAL and not (again and row.status == _S.canceled)
+    done = None if too_late else cancel.cancel(connection, task_id)
     if who.worker_id is not None:  # its own worker says so; without an id it may be who submitted
         _heard(connection, task_id, who)
     if done is None or done.outcome is CancelOutcome.too_late:

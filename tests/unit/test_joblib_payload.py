@@ -118,6 +118,41 @@ def test_a_schema_may_hold_itself() -> None:
     assert faults({"value": 1, "left": {"value": 2, "right": {}}}, schema) == [("left", "right", "value")]
 
 
+SELF = {"$ref": "#/$defs/node"}
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        {"allOf": [SELF, SELF]},
+        {"anyOf": [SELF, SELF]},
+        {"oneOf": [SELF, SELF]},
+        {"if": SELF, "then": SELF, "else": SELF},
+        {"allOf": [SELF, SELF], "unevaluatedProperties": False},
+        {"allOf": [{"$dynamicRef": "#node"}, {"$ref": "#node"}]},
+    ],
+    ids="-".join,
+)
+def test_what_is_wrong_is_said_soon_where_the_ways_to_it_double_with_each_level(below: dict[str, Any]) -> None:
+    node = {"type": "object", "properties": {"a": below, "x": {"type": "integer"}}, "$dynamicAnchor": "node"}
+    schema = {"$defs": {"node": node}, "$ref": "#/$defs/node"}
+    check_schema(schema)
+    payload: dict[str, Any] = {"x": "no integer"}
+    for _ in range(40):  # some 2 ** 40 ways
+        payload = {"a": payload}
+    [where] = faults(payload, schema)
+    assert set(where) <= {"a", "x"}
+    if "allOf" in below and below["allOf"] == [SELF, SELF]:
+        assert where == (*("a",) * 40, "x")
+
+
+def test_the_first_wrong_field_is_named_where_there_are_too_many_ways_to_name_all() -> None:
+    schema = {"properties": {"rows": {"items": {"required": ["n"], "properties": {"n/~": {"type": "integer"}}}}}}
+    rows: list[dict[str, Any]] = [{"n": number} for number in range(5_000)]
+    assert faults({"rows": [*rows, {}]}, schema) == [("rows", 5_000, "n")]
+    assert faults({"rows": [*rows, {"n": 1, "n/~": "1"}]}, schema) == [("rows", 5_000, "n/~")]
+
+
 @pytest.mark.parametrize("number", [10**400, -(10**30), 1e308, 0.1 + 0.2])
 def test_numbers_of_any_size_are_taken_as_they_are(number: float) -> None:
     assert json.loads(check_payload("j", canonical({"type": "object"}), {"a": number})) == {"a": number}
