@@ -16,13 +16,19 @@ from celery_jobs.api.joblib.views import Submission, task_json
 from celery_jobs.api.prefer import preferences_of
 from celery_jobs.api.results import JSON
 from celery_jobs.api.submission import RETRY_AFTER_SECONDS, fingerprint, idempotency_key
-from celery_jobs.records.errors import JobsError, PayloadInvalid, RemoteJobNotFound
+from celery_jobs.records.errors import (
+    DatabaseUnavailable,
+    JobsError,
+    PayloadInvalid,
+    RemoteJobNotFound,
+    RemoteTaskNotFound,
+)
 from celery_jobs.records.ids import JobId, uuid_of
 from celery_jobs.records.remote import registering, tasks
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.remote.tasks import RemoteTask
 from celery_jobs.records.states import ENDED_TASKS
-from celery_jobs.records.submit import NewJob, Submitted, earlier
+from celery_jobs.records.submit import NewJob, earlier
 from celery_jobs.tasks.submit import SubmitOptions
 
 _submission: Final = json_body(Submission, optional=True)
@@ -31,15 +37,14 @@ _submission: Final = json_body(Submission, optional=True)
 async def submit(call: Call, room_id: str, job: FullName) -> Response:
     """Record the task and answer 202 with it; 200 where it ended within the preferred time."""
     asked = await _submission(call.request)
-    submitted = await _recorded(call, room_id, job, asked)
-    task = await call.records.read(tasks.task, submitted.job_id)
+    task, replayed = await _recorded(call, room_id, job, asked)
     prefer = preferences_of(call.request)
     waited = False
     if prefer.wait_seconds is not None:
         task, waited = await _end(call, task, prefer.wait_seconds)
     ended = waited and task.status in ENDED_TASKS
     headers = prefer.applied(accepted=not ended, waited=waited)
-    if submitted.replayed:
+    if replayed:
         headers["Idempotent-Replayed"] = "true"
     headers["Location"] = _address(call, task.id)
     if not ended:
@@ -47,7 +52,8 @@ async def submit(call: Call, room_id: str, job: FullName) -> Response:
     return Response(task_json(task), 200 if ended else 202, headers, JSON)
 
 
-async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) -> Submitted:
+async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) -> tuple[RemoteTask, bool]:
+    """The task, and whether an earlier request with the same key had brought it."""
     options = _options(call, asked)
     try:
         new = await _new_task(call, room_id, job, asked)
@@ -57,8 +63,16 @@ async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) 
         before = None if key is None else await call.records.read(earlier, key)
         if before is None:
             raise
-        return Submitted(before, replayed=True)
-    return await call.records.submit(new, options)
+        return await call.records.read(tasks.task, before), True
+    submitted = await call.records.submit(new, options)
+    try:
+        return await call.records.read(tasks.task, submitted.job_id), submitted.replayed
+    except (DatabaseUnavailable, RemoteTaskNotFound):
+        if submitted.replayed:
+            raise
+        return RemoteTask.submitted(
+            new, call.identity
+        ), False  # it is recorded, so 202 is true whatever became of the look
 
 
 async def _new_task(call: Call, room_id: str, job: FullName, asked: Submission) -> NewJob:

@@ -10,9 +10,10 @@ from typing import Any, Self, cast
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, select
 
 from celery_jobs.records.errors import InvalidJobId, RemoteTaskNotFound
-from celery_jobs.records.ids import JobId, parse_job_id, uuid_of
+from celery_jobs.records.ids import JobId, parse_job_id, ulid_of, uuid_of
 from celery_jobs.records.remote.workers import IS_REMOTE
 from celery_jobs.records.states import JobKind, JobStatus, TaskStatus, task_status
+from celery_jobs.records.submit import NewJob
 from celery_jobs.records.tables import jobs, status_in
 
 _c = jobs.c
@@ -62,6 +63,25 @@ class RemoteTask:
             result_json=row.result,
             registration=row.registration,
             queue_position=queue_position,
+        )
+
+    @classmethod
+    def submitted(cls, job: NewJob, by: str) -> Self:
+        """The task as it was recorded for this identity, without a look at the record."""
+        return cls(
+            id=job.id,
+            job_name=job.job_name or job.task,
+            room_id=job.room_id or "",
+            payload_json=job.kwargs,
+            status=TaskStatus.pending,
+            created_at=ulid_of(job.id).datetime,
+            started_at=None,
+            completed_at=None,
+            error=None,
+            worker_id=None,
+            created_by_id=by,
+            result_json=None,
+            registration=job.registration,
         )
 
 
