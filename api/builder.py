@@ -156,13 +156,15 @@ class BaseServiceBuilder:
             app.state.jobs_prefix = options.prefix
             app.state.id_prefixes = (options.prefix, f"{base}/compute")
             names = [str(tag) for tag in options.tags or ("jobs",)]
-            for router in (compute.submits, compute.router):
-                self._serve(app, router, f"{base}/compute", "compute")
-            for router in (tasks.submits, tasks.router):
-                self._serve(app, router, f"{base}/tasks", "tasks")
+            # a request tries one route after the other, so what is called most comes first
+            self._serve(app, compute.submits, f"{base}/compute", "compute")
+            self._serve(app, tasks.submits, f"{base}/tasks", "tasks")
+            self._serve(app, joblib.PARTS[0], joblib.PREFIX, joblib.TAG)
             self._serve(app, jobs.router, options.prefix, *names)
+            self._serve(app, compute.router, f"{base}/compute", "compute")
+            self._serve(app, tasks.router, f"{base}/tasks", "tasks")
             self._serve(app, queues.router, f"{base}/queues", "queues")
-            for router in joblib.PARTS:
+            for router in joblib.PARTS[1:]:
                 self._serve(app, router, joblib.PREFIX, joblib.TAG)
             self._serve(app, joblib.me, "")
             app.include_router(joblib.pages)

@@ -29,7 +29,7 @@ from celery_jobs.records.moves import move, touched
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.states import EXECUTING, CancelMode, CancelOutcome, JobKind, JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs, status_in, workers
-from celery_jobs.records.usual import repeatable
+from celery_jobs.records.work import repeatable
 
 _c = jobs.c
 _S = JobStatus

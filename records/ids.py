@@ -50,9 +50,13 @@ _DIGITS = str.maketrans("0123456789ABCDEFGHJKMNPQRSTVWXYZ", "0123456789ABCDEFGHI
 
 def ulid_of(job_id: str) -> ULID:
     """The ULID of an id in its canonical spelling; five times as fast as ULID.from_str, which lists feel."""
-    return ULID(int(job_id.translate(_DIGITS), 32).to_bytes(16, "big"))
+    return ULID(_bits(job_id).to_bytes(16, "big"))
 
 
 def uuid_of(job_id: JobId) -> uuid.UUID:
     """The same 128 bits as a UUID."""
-    return ULID.from_str(job_id).to_uuid()
+    return uuid.UUID(int=_bits(job_id))
+
+
+def _bits(job_id: str) -> int:
+    return int(job_id.translate(_DIGITS), 32)

@@ -22,13 +22,13 @@ from celery_jobs.records.engine import database_url, sync_engine
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import backoff_seconds, is_momentary, is_outage
 from celery_jobs.records.sqlite_writer import SqliteWriter
-from celery_jobs.records.usual import Odd, calling
+from celery_jobs.records.work import Odd, calling
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from celery_jobs.records.direct import Direct
-    from celery_jobs.records.usual import OneStatement
+    from celery_jobs.records.work import OneStatement
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import is_momentary, is_outage
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.records.usual import OneStatement, calling
+from celery_jobs.records.work import OneStatement, calling
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.tasks.submit import SubmitOptions
 

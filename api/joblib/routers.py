@@ -14,6 +14,7 @@ from celery_jobs.api.joblib.views import Me
 
 PREFIX = "/v1/joblib"
 
+# the first is what workers call all the time
 PARTS = (tasks.plain, rooms.plain, rooms.router, workers.plain, workers.router)
 TAG = "remote workers"
 

@@ -2,6 +2,12 @@
 
 Whoever waits holds no connection. One of those who wait, the leader, makes the looks with its own access to the
 database, so that it works in a host app too; when it leaves, another takes over.
+
+What always holds, between any two steps of the event loop:
+
+- While anybody waits there is a leader, or one of them has been stirred and will find that there is none.
+- A call that its waiter cannot use is not lost: who leaves with one passes it on to the next for the same keys.
+- Notifications only make it quicker. Each may be missed (they are hints); the look within a second finds what is there.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from celery_jobs.records.remote.tasks import RemoteTask
 from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, Who, refuse, renew, renewal, renewed
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
-from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request
+from celery_jobs.records.work import IsOdd, Odd, OneStatement, Request
 
 _c = jobs.c
 _link = remote_job_workers.c

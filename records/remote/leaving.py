@@ -15,7 +15,7 @@ from celery_jobs.records.remote.registering import remove_orphans
 from celery_jobs.records.remote.workers import IS_REMOTE, REMOTE, UNCLAIMED, Who, renew
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs, remote_job_workers, status_in, workers
-from celery_jobs.records.usual import repeatable
+from celery_jobs.records.work import repeatable
 from celery_jobs.records.workers import close_lost
 
 _c = jobs.c

@@ -30,7 +30,7 @@ from celery_jobs.records.remote.workers import (
 from celery_jobs.records.states import TERMINAL, CancelOutcome, JobStatus, TaskStatus
 from celery_jobs.records.tables import jobs, workers
 from celery_jobs.records.text import CleanText
-from celery_jobs.records.usual import IsOdd, Odd, OneStatement, Request, repeatable
+from celery_jobs.records.work import IsOdd, Odd, OneStatement, Request, repeatable
 
 _c = jobs.c
 _S = JobStatus
