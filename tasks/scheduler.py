@@ -127,11 +127,12 @@ class CeleryScheduler:
     async def _submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
         submitted = await self._submits.submit(options.applied(job, self.settings.idempotency_seconds))
         if not submitted.replayed:
-            self._running.hints.appeared(submitted.job_id)
             if job.registration is None:
+                self._running.hints.appeared(submitted.job_id)
                 self._running.dispatcher.wake(job.queue)
             else:
-                self.changed([job.registration])  # whoever waits for something to claim hears it
+                # whoever waits for something to claim, in whatever process, hears it at once
+                self.changed([submitted.job_id, job.registration])
             metrics.submitted(job.task if job.registration is None else metrics.REMOTE, job.queue or "")
         return submitted
 

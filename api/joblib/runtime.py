@@ -14,17 +14,44 @@ from celery_jobs.api.joblib.access import Records
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import claims, tasks, workers
+from celery_jobs.records.remote.names import FullName
+from celery_jobs.records.remote.registering import Registered
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import load_settings
 from celery_jobs.tasks.contact import Contact
 
 PULSES_PER_TIMEOUT: Final = 10
+_MOST_REMEMBERED: Final = 256
 _WORKER: Final = "worker:"  # before the id of a worker that waits, beside the registrations that it serves
 
 
 def worker_key(worker_id: str) -> str:
     """The key by which a waiting worker is called."""
     return _WORKER + worker_id
+
+
+class Remembered:
+    """The registered jobs that were last submitted; a registration keeps its schema, so only its removal matters.
+
+    That is noticed by the write of a submit, which finds that the registration is gone.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[FullName, Registered] = {}
+
+    def get(self, job: FullName) -> Registered | None:
+        """As it was when it was last looked up."""
+        return self._known.get(job)
+
+    def remember(self, registered: Registered) -> None:
+        """The one that was remembered first goes when there are many."""
+        while len(self._known) >= _MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[registered.full_name] = registered
+
+    def forget(self, job: FullName) -> None:
+        """Look it up next time."""
+        self._known.pop(job, None)
 
 
 class Runtime:
@@ -36,6 +63,7 @@ class Runtime:
         self.ends = WaitingRoom(_look_for_ends)
         self.contact = Contact(settings.worker_timeout_seconds / 4)
         self.reads: dict[JobId, asyncio.Future[tasks.RemoteTask]] = {}  # of tasks that were waited for, under way
+        self.registered = Remembered()
         self.swept_at = float("-inf")
         self._renewed_at = 0.0
         self.loop = asyncio.get_running_loop()

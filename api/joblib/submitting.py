@@ -26,9 +26,10 @@ from celery_jobs.records.errors import (
 from celery_jobs.records.ids import JobId, uuid_of
 from celery_jobs.records.remote import registering, tasks
 from celery_jobs.records.remote.names import FullName
+from celery_jobs.records.remote.registering import Registered
 from celery_jobs.records.remote.tasks import RemoteTask
 from celery_jobs.records.states import ENDED_TASKS
-from celery_jobs.records.submit import NewJob, earlier
+from celery_jobs.records.submit import NewJob, Submitted, earlier
 from celery_jobs.tasks.submit import SubmitOptions
 
 _submission: Final = json_body(Submission, optional=True)
@@ -56,7 +57,7 @@ async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) 
     """The task, and whether an earlier request with the same key had brought it."""
     options = _options(call, asked)
     try:
-        new = await _new_task(call, room_id, job, asked)
+        new, submitted = await _submit(call, room_id, job, asked, options)
     except (RemoteJobNotFound, PayloadInvalid):
         # a repeat whose job has gone since, or has another schema, is answered with the task that it brought
         key = options.key(0)
@@ -64,31 +65,41 @@ async def _recorded(call: Call, room_id: str, job: FullName, asked: Submission) 
         if before is None:
             raise
         return await call.records.read(tasks.task, before), True
-    submitted = await call.records.submit(new, options)
     try:
         return await call.records.read(tasks.task, submitted.job_id), submitted.replayed
     except (DatabaseUnavailable, RemoteTaskNotFound):
         if submitted.replayed:
             raise
-        return RemoteTask.submitted(
-            new, call.identity
-        ), False  # it is recorded, so 202 is true whatever became of the look
+        # it is recorded, so 202 is true whatever became of the look
+        return RemoteTask.submitted(new, call.identity), False
 
 
-async def _new_task(call: Call, room_id: str, job: FullName, asked: Submission) -> NewJob:
+async def _submit(
+    call: Call, room_id: str, job: FullName, asked: Submission, options: SubmitOptions
+) -> tuple[NewJob, Submitted]:
     by_celery = celery_tasks.find(call.records, job)
     if by_celery is not None:
-        return celery_tasks.new_task(call.records, by_celery, job, room_id, to_json(asked.payload))
+        new = celery_tasks.new_task(call.records, by_celery, job, room_id, to_json(asked.payload))
+        return new, await call.records.submit(new, options)
+    known = call.runtime.registered
+    remembered = known.get(job)
+    if remembered is not None:
+        try:
+            return await _submit_as(call, room_id, remembered, asked, options)
+        except (RemoteJobNotFound, PayloadInvalid):
+            known.forget(job)  # it may have been removed since, and registered with another schema
     registered = await call.records.read(registering.schema, job)
-    payload = check_payload(str(job), registered.schema_json, asked.payload)
-    return NewJob(
-        task=str(job),
-        queue=None,
-        kwargs=payload,
-        room_id=room_id,
-        job_name=str(job),
-        registration=registered.id,
-    )
+    known.remember(registered)
+    return await _submit_as(call, room_id, registered, asked, options)
+
+
+async def _submit_as(
+    call: Call, room_id: str, registered: Registered, asked: Submission, options: SubmitOptions
+) -> tuple[NewJob, Submitted]:
+    name = str(registered.full_name)
+    payload = check_payload(name, registered.schema_json, asked.payload)
+    new = NewJob(task=name, queue=None, kwargs=payload, room_id=room_id, job_name=name, registration=registered.id)
+    return new, await call.records.submit(new, options)
 
 
 def _options(call: Call, asked: Submission) -> SubmitOptions:

@@ -220,3 +220,25 @@ def test_twenty_submissions_with_one_key_at_the_same_moment_make_one_task(
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
     assert worker.tasks()["total"] == 1
+
+
+def test_a_process_that_submitted_before_notices_that_a_job_went_and_came_back_with_another_schema(
+    twins: Stack,
+) -> None:
+    first: Json = {"properties": {"angle": {"type": "integer"}}, "required": ["angle"]}
+    second: Json = {"properties": {"angle": {"type": "string"}}, "required": ["angle"]}
+    worker, job = Remote(twins.apis[0].client).serving(schema=first)
+    there = worker.at(twins.apis[1].client)
+    for api in (worker, there):  # both have looked the job up
+        worker.report(api.submit(job, {"angle": 1}), "cancelled")
+    good(worker.leave(), 204)
+    refused(there.post(job, json={"payload": {"angle": 1}}), 404, "job-not-found")
+    refused(there.post(job, json={"payload": {"angle": "1"}}), 404, "job-not-found")
+    successor = worker.worker()
+    good(successor.put(schema=second), 201)
+    # the first process still knows the old one only
+    assert worker.submit(job, {"angle": "1"})["status"] == "pending"
+    refused(worker.post(job, json={"payload": {"angle": 1}}), 422, "payload-invalid")
+    refused(there.post(job, json={"payload": {"angle": 1}}), 422, "payload-invalid")
+    assert there.submit(job, {"angle": "2"})["queue_position"] == 2
+    assert [successor.claim_one()["payload"] for _ in range(2)] == [{"angle": "1"}, {"angle": "2"}]
