@@ -49,12 +49,12 @@ _S = JobStatus
 class TaskStatus(StrEnum):
     """The state of a remote task, as `/v1/joblib` spells it (contract, section 8)."""
 
-    pending = "pending"
-    claimed = "claimed"
-    running = "running"
-    completed = "completed"
-    failed = "failed"
-    cancelled = "cancelled"
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 # target -> the states it may be reached from; every write of a status is guarded by this table
@@ -77,15 +77,15 @@ EXECUTING: frozenset[JobStatus] = frozenset({_S.running, _S.canceling})
 def task_status(status: JobStatus, *, claimed: bool) -> TaskStatus:
     """The word of the second API for a job's state; `claimed`: a remote worker has it and has not begun."""
     if status is JobStatus.pending:
-        return TaskStatus.claimed if claimed else TaskStatus.pending
+        return TaskStatus.CLAIMED if claimed else TaskStatus.PENDING
     return _TASK_STATUS[status]
 
 
 _TASK_STATUS = {
-    _S.running: TaskStatus.running,
-    _S.canceling: TaskStatus.running,  # a Celery task; what remote workers run is canceled at once
-    _S.completed: TaskStatus.completed,
-    _S.failed: TaskStatus.failed,
-    _S.canceled: TaskStatus.cancelled,
+    _S.running: TaskStatus.RUNNING,
+    _S.canceling: TaskStatus.RUNNING,  # a Celery task; what remote workers run is canceled at once
+    _S.completed: TaskStatus.COMPLETED,
+    _S.failed: TaskStatus.FAILED,
+    _S.canceled: TaskStatus.CANCELLED,
 }
 ENDED_TASKS: frozenset[TaskStatus] = frozenset(_TASK_STATUS[status] for status in TERMINAL)

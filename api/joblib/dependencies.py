@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 _REPORTING: Final = "/tasks/"
+_ONLY_CANCELS: Final = "celery_jobs.only_cancels"
 
 
 async def get_db_session() -> AsyncGenerator[Any]:
@@ -30,11 +31,11 @@ async def get_db_session() -> AsyncGenerator[Any]:
 
 async def get_current_identity(request: Request) -> str:
     """Who calls: the identity of the API key, unless the host app says it."""
-    caller = _caller(request)
-    for scope in _scopes(request):
-        if caller.may(scope):
-            return caller.identity
-    raise Forbidden(caller.identity, f"the scope {_scopes(request)[0]!r}")
+    caller, scopes = _caller(request), _scopes(request)
+    if not any(map(caller.may, scopes)):
+        raise Forbidden(caller.identity, f"the scope {' or '.join(map(repr, scopes))}")
+    request.scope[_ONLY_CANCELS] = not caller.may(scopes[0])
+    return caller.identity
 
 
 async def get_is_admin(request: Request) -> bool:
@@ -52,7 +53,7 @@ def _caller(request: Request) -> Caller:
 
 
 def _scopes(request: Request) -> tuple[str, ...]:
-    """Any of which a key must have: workers submit reports; who submitted may cancel."""
+    """Any of which a key must have: workers submit reports, and who has but the second may cancel."""
     if request.method in ("GET", "HEAD"):
         return ("read",)
     reports = request.method == "PATCH" and _REPORTING in request.scope["path"]
@@ -83,6 +84,11 @@ class Call:
     def lease_seconds(self) -> float:
         """How long a worker counts as alive after each sign of life."""
         return self.runtime.settings.worker_timeout_seconds
+
+    def demand_reporter(self) -> None:
+        """Forbidden for a key that may cancel tasks and nothing else."""
+        if self.request.scope.get(_ONLY_CANCELS, False):
+            raise Forbidden(self.identity, "the scope 'submit'")
 
     def who(self, worker_id: str | None = None) -> Who:
         """The caller as a worker."""

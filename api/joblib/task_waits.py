@@ -33,8 +33,7 @@ async def wait_for_end(call: Call, task: RemoteTask, seconds: float) -> RemoteTa
         except JobNotFound:
             raise RemoteTaskNotFound(spelled(task.id)) from None
     else:
-        await _wait_in_host(call, task, seconds)
-        return await call.records.read(tasks.task, task.id)
+        return await _wait_in_host(call, task.id, seconds)
     return await _read_together(call, task.id)
 
 
@@ -54,13 +53,18 @@ async def _read_together(call: Call, task_id: JobId) -> RemoteTask:
     return await asyncio.shield(mine)
 
 
-async def _wait_in_host(call: Call, task: RemoteTask, seconds: float) -> None:
-    room = call.runtime.ends
-    with room.entered([task.id]) as waiter:
-        async with client_of(call.request, waiter):
-            # once more, since it may have ended before its place in the room was taken
-            if (await call.records.read(tasks.task, task.id)).status not in ENDED_TASKS:
-                await room.wait(waiter, call.records, time.monotonic() + seconds)
+async def _wait_in_host(call: Call, task_id: JobId, seconds: float) -> RemoteTask:
+    room, deadline = call.runtime.ends, time.monotonic() + seconds
+    with room.entered([task_id]) as waiter:
+        async with client_of(call.request, waiter) as client:
+            while True:
+                # before the first wait too, since it may have ended before its place in the room was taken
+                found = await call.records.read(tasks.task, task_id)
+                if found.status in ENDED_TASKS or client.left or room.closed:
+                    return found
+                # called for whatever was written, such as that it runs
+                if not await room.wait(waiter, call.records, deadline):
+                    return await call.records.read(tasks.task, task_id)
 
 
 class Client:

@@ -67,7 +67,7 @@ async def report_task(task_id: TaskId, call: CallDep) -> Response:
     """Say that the task runs, is completed or has failed; or cancel it."""
     said = await _report(call.request)
     job_id = parse_task_id(task_id)
-    cancels = said.status is TaskStatus.cancelled
+    cancels = said.status is TaskStatus.CANCELLED
     answer = await (_cancel(call, job_id, said) if cancels else _take(call, job_id, said))
     assert answer.task is not None
     return Response(task_json(answer.task, answer.cancelled_task_ids), media_type=JSON)
@@ -83,6 +83,7 @@ async def _cancel(call: Call, task_id: JobId, said: TaskReport) -> Answer:
 
 
 async def _take(call: Call, task_id: JobId, said: TaskReport) -> Answer:
+    call.demand_reporter()
     report = _checked(call, said)
     answer = await call.records.write_one(reports.report, task_id, call.who(said.worker_id), report, call.lease_seconds)
     call.records.changed([] if answer.refusal else [task_id])
@@ -96,11 +97,11 @@ def _accepted(answer: Answer) -> Answer:
 
 
 def _checked(call: Call, said: TaskReport) -> Report:
-    if said.status is TaskStatus.failed:
+    if said.status is TaskStatus.FAILED:
         _demand(said, result=None)
         return Report(said.status, error=one_line(said.error or "") or _NO_REASON)
     _demand(said, error=None)
-    if said.status is not TaskStatus.completed:
+    if said.status is not TaskStatus.COMPLETED:
         _demand(said, result=None)
         return Report(said.status)
     if said.result is None:
@@ -108,7 +109,7 @@ def _checked(call: Call, said: TaskReport) -> Report:
     result = to_json(said.result, inf_nan_mode="null")
     if len(result) > (most := call.most_result_bytes):
         why = f"ResultNotStorable: the result has {len(result)} bytes of JSON, more than JOBS_MAX_RESULT_BYTES ({most})"
-        return Report(TaskStatus.failed, error=why)
+        return Report(TaskStatus.FAILED, error=why)
     return Report(said.status, result=result.decode())
 
 

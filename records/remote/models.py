@@ -1,6 +1,6 @@
 """The second API's tables as classes of SQLAlchemy's ORM, for a host app that reads them (contract, section 8).
 
-    await session.scalars(select(Task).where(Task.room_id == "room_123", Task.status == TaskStatus.pending))
+    await session.scalars(select(Task).where(Task.room_id == "room_123", Task.status == TaskStatus.PENDING))
 
 Views to read, with the names and values of the API; changes are the API's, so a flush that would write one of them
 raises InvalidRequestError. Removed jobs, deleted tasks and Celery's own workers are left out. An AsyncSession loads
@@ -63,7 +63,7 @@ class JsonAsText(TypeDecorator[Any]):
 def _status() -> ColumnElement[Any]:
     claimed = and_(jobs.c.status == JobStatus.pending, IS_REMOTE, jobs.c.dispatched_at.is_not(None))
     others = {str(each): _text(task_status(each, claimed=False)) for each in JobStatus}
-    word = case((claimed, _text(TaskStatus.claimed)), else_=case(others, value=jobs.c.status))
+    word = case((claimed, _text(TaskStatus.CLAIMED)), else_=case(others, value=jobs.c.status))
     return type_coerce(word, Enum(TaskStatus, native_enum=False))
 
 

@@ -56,9 +56,9 @@ class Answer:
 
 # what a report moves
 _MOVES: Final = {
-    TaskStatus.running: (_S.pending, _S.running),
-    TaskStatus.completed: (_S.running, _S.completed),
-    TaskStatus.failed: (_S.running, _S.failed),
+    TaskStatus.RUNNING: (_S.pending, _S.running),
+    TaskStatus.COMPLETED: (_S.running, _S.completed),
+    TaskStatus.FAILED: (_S.running, _S.failed),
 }
 # nobody holds what has ended, and only a claimed task is anybody's to begin
 _ENDS: Final[dict[str, Any]] = {
@@ -116,7 +116,7 @@ def _report(connection: Connection, task_id: JobId, who: Who, said: Report, leas
 
 
 def _named(task_id: JobId, said: Report) -> dict[str, Any]:
-    ends = {} if said.status is TaskStatus.running else {"new_error": said.error, "new_result": said.result}
+    ends = {} if said.status is TaskStatus.RUNNING else {"new_error": said.error, "new_result": said.result}
     return {"task_id": task_id, **ends}
 
 
@@ -204,7 +204,7 @@ def cancel_task(
         _heard(connection, task_id, who)
     if done is None or done.outcome is CancelOutcome.too_late:
         status = tasks.task(connection, task_id).status
-        return Answer(refusal=InvalidTaskTransition(spelled(task_id), status, TaskStatus.cancelled)), None
+        return Answer(refusal=InvalidTaskTransition(spelled(task_id), status, TaskStatus.CANCELLED)), None
     stop: Sequence[JobId] = ()
     if row.worker_incarnation is not None and who.worker_id == row.worker:
         stop = cancelled(connection, row.worker_incarnation, told_for_seconds)

@@ -73,7 +73,7 @@ class RemoteTask:
             job_name=job.job_name or job.task,
             room_id=job.room_id or "",
             payload_json=job.kwargs,
-            status=TaskStatus.pending,
+            status=TaskStatus.PENDING,
             created_at=ulid_of(job.id).datetime,
             started_at=None,
             completed_at=None,
@@ -130,9 +130,9 @@ def page(
 
 def _in_state(status: TaskStatus) -> ColumnElement[bool]:
     claimed = and_(IS_REMOTE, _c.dispatched_at.is_not(None))
-    if status is TaskStatus.pending:
+    if status is TaskStatus.PENDING:
         return and_(status_in(_S.pending), ~claimed)
-    if status is TaskStatus.claimed:
+    if status is TaskStatus.CLAIMED:
         return and_(status_in(_S.pending), claimed)
     return status_in(*(each for each in JobStatus if task_status(each, claimed=False) is status))
 

@@ -227,6 +227,20 @@ def test_the_submitter_the_holder_and_an_admin_cancel_and_nobody_else(
         assert who(allowed).report(task, "cancelled")["status"] == "cancelled"
 
 
+def test_who_may_only_cancel_reports_nothing_else(who: Who) -> None:
+    holder, canceler = who("submitter"), who("canceler")
+    job = holder.register()["full_name"]
+    task = holder.submit(job)
+    assert holder.claim_one()["id"] == task["id"]
+    for status in ("running", "completed", "failed"):
+        said = refused(canceler.patch(task, status), 403, "forbidden")
+        assert "'submit'" in said["detail"]
+        assert holder.task(task)["status"] == "claimed"
+    said = refused(who("reader").patch(task, "cancelled"), 403, "forbidden")
+    assert "'submit' or 'cancel'" in said["detail"]
+    assert canceler.report(task, "cancelled")["status"] == "cancelled"
+
+
 def test_a_private_room_is_no_secret_but_its_name(who: Who, alice: Remote, job: str) -> None:
     """Rooms order the jobs; they are no protection between identities."""
     assert good(who("bob").job(job), 200).json()["full_name"] == job

@@ -42,13 +42,13 @@ def report(store: AsyncFace, task: JobId, said: Report, who: Who = ALICE) -> Ans
 def test_a_task_goes_its_way(store: AsyncFace) -> None:
     (task,) = put(store)
     claimed = claim(store)
-    assert (claimed.id, claimed.status, claimed.worker_id) == (task, _T.claimed, "alice")
+    assert (claimed.id, claimed.status, claimed.worker_id) == (task, _T.CLAIMED, "alice")
     assert claim(store) is None
-    running = report(store, task, Report(_T.running)).task
+    running = report(store, task, Report(_T.RUNNING)).task
     assert running is not None
     assert running.started_at is not None
     assert running.started_at.utcoffset() is not None
-    ended = report(store, task, Report(_T.completed, result='"\\u0000é"')).task
+    ended = report(store, task, Report(_T.COMPLETED, result='"\\u0000é"')).task
     assert ended is not None
     assert ended == store.read(tasks.task, task)
     assert ended.result_json == '"\\u0000é"'
@@ -61,12 +61,12 @@ def test_the_odd_cases_are_looked_at(store: AsyncFace) -> None:
     with pytest.raises(NotAllowed):
         claim(store, Who("bob", worker_id="alice"))
     claim(store)
-    assert isinstance(report(store, task, Report(_T.running), BOB).refusal, NotAllowed)
-    assert isinstance(report(store, task, Report(_T.completed)).refusal, InvalidTaskTransition)
+    assert isinstance(report(store, task, Report(_T.RUNNING), BOB).refusal, NotAllowed)
+    assert isinstance(report(store, task, Report(_T.COMPLETED)).refusal, InvalidTaskTransition)
     store.write(cancel.cancel, task)
     other = put(store)[0]
     claim(store)
-    assert report(store, other, Report(_T.running)).cancelled_task_ids == [task]
+    assert report(store, other, Report(_T.RUNNING)).cancelled_task_ids == [task]
 
 
 def test_a_connection_that_was_cut_is_replaced(store: AsyncFace) -> None:
@@ -82,13 +82,13 @@ def test_a_connection_that_was_cut_is_replaced(store: AsyncFace) -> None:
 def test_a_report_whose_answer_was_lost_is_no_refusal(store: AsyncFace) -> None:
     (task,) = put(store)
     claim(store)
-    said = Report(_T.running)
+    said = Report(_T.RUNNING)
     assert report(store, task, said).task is not None
     assert isinstance(report(store, task, said).refusal, InvalidTaskTransition), "said twice by its worker"
     again = store.write(reports.report.again, task, ALICE, said, LEASE)
     assert again.task is not None
-    assert again.task.status is _T.running
-    for who, wanted in ((BOB, said), (ALICE, Report(_T.running)), (ALICE, Report(_T.failed))):
+    assert again.task.status is _T.RUNNING
+    for who, wanted in ((BOB, said), (ALICE, Report(_T.RUNNING)), (ALICE, Report(_T.FAILED))):
         answer = store.write(reports.report.again, task, who, wanted, LEASE)
         assert (answer.task is None) == (who is BOB)
 
@@ -97,11 +97,11 @@ def test_an_admin_reports_for_the_worker_that_it_claimed_for(store: AsyncFace) -
     (task,) = put(store)
     root = Who("root", admin=True, worker_id="alice")
     claim(store, root)
-    assert report(store, task, Report(_T.running), root).task is not None
+    assert report(store, task, Report(_T.RUNNING), root).task is not None
 
 
 def test_an_odd_worker_id_is_nobodys(store: AsyncFace) -> None:
     (task,) = put(store)
     claim(store)
     odd = Who("alice", worker_id="\x00")
-    assert isinstance(report(store, task, Report(_T.running), odd).refusal, NotAllowed)
+    assert isinstance(report(store, task, Report(_T.RUNNING), odd).refusal, NotAllowed)

@@ -68,14 +68,14 @@ def state(store: Face, task: JobId) -> TaskStatus:
 def test_a_task_goes_its_way(store: Face) -> None:
     serve(store)
     (task,) = put(store)
-    assert state(store, task) is _T.pending
+    assert state(store, task) is _T.PENDING
     assert claim(store) == task
-    assert state(store, task) is _T.claimed
+    assert state(store, task) is _T.CLAIMED
     assert store.read(reads.record, task).status is JobStatus.pending
-    assert say(store, task, _T.running).task is not None
-    answer = store.write(reports.report, task, ALICE, Report(_T.completed, result="[1]"), LEASE)
+    assert say(store, task, _T.RUNNING).task is not None
+    answer = store.write(reports.report, task, ALICE, Report(_T.COMPLETED, result="[1]"), LEASE)
     assert answer.task is not None
-    assert (answer.task.status, answer.task.result_json, answer.task.worker_id) == (_T.completed, "[1]", "alice")
+    assert (answer.task.status, answer.task.result_json, answer.task.worker_id) == (_T.COMPLETED, "[1]", "alice")
     assert store.read(reads.result, task).result_json == "[1]"
 
 
@@ -146,16 +146,16 @@ def test_what_a_worker_held_when_it_goes(store: Face) -> None:
     serve(store)
     running, claimed = put(store, ROTATE, ROTATE)
     claim(store)
-    say(store, running, _T.running)
+    say(store, running, _T.RUNNING)
     claim(store)
     gone = store.write(leaving.remove, ALICE, LEASE)
     assert (gone.ended, gone.returned) == ([running], [claimed])
     assert store.read(tasks.task, running).error == "WorkerLost: worker alice was taken away while it ran this task"
-    assert (state(store, running), state(store, claimed)) == (_T.failed, _T.pending)
+    assert (state(store, running), state(store, claimed)) == (_T.FAILED, _T.PENDING)
     with pytest.raises(InvalidTaskTransition):
-        say(store, claimed, _T.running)
+        say(store, claimed, _T.RUNNING)
     with pytest.raises(InvalidTaskTransition):
-        say(store, running, _T.completed)
+        say(store, running, _T.COMPLETED)
 
 
 def test_a_silent_worker_is_taken_away_and_a_beating_one_is_not(store: Face) -> None:
@@ -184,12 +184,12 @@ def test_a_cancelled_task_is_told_until_its_worker_reports(store: Face) -> None:
     serve(store)
     (task,) = put(store)
     claim(store)
-    say(store, task, _T.running)
+    say(store, task, _T.RUNNING)
     answer = store.write(cancel.cancel, task)
     assert (answer.record.status, answer.record.cancel_mode) == (JobStatus.canceled, "interrupt")
     assert store.write(workers.beat, ALICE, LEASE).cancelled_task_ids == [task]
     with pytest.raises(InvalidTaskTransition):
-        say(store, task, _T.completed)
+        say(store, task, _T.COMPLETED)
     assert store.write(workers.beat, ALICE, LEASE).cancelled_task_ids == []
 
 
@@ -199,20 +199,20 @@ def test_what_was_cancelled_is_told_in_the_answer_to_another_report(store: Face)
     claim(store)
     claim(store)
     store.write(cancel.cancel, first)
-    assert say(store, second, _T.running).cancelled_task_ids == [first]
+    assert say(store, second, _T.RUNNING).cancelled_task_ids == [first]
 
 
 def test_a_deleted_task_is_gone_and_its_worker_is_told(store: Face) -> None:
     serve(store)
     (task,) = put(store)
     claim(store)
-    say(store, task, _T.running)
+    say(store, task, _T.RUNNING)
     store.write(cancel.delete_job, task)
     with pytest.raises(RemoteTaskNotFound):
         state(store, task)
     assert store.write(workers.beat, ALICE, LEASE).cancelled_task_ids == [task]
     with pytest.raises(RemoteTaskNotFound):
-        say(store, task, _T.completed)
+        say(store, task, _T.COMPLETED)
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_who_does_not_hold_a_task_reports_nothing_of_it(store: Face, who: Who) -
     (task,) = put(store)
     claim(store)
     with pytest.raises(NotAllowed):
-        say(store, task, _T.running, who)
-    assert state(store, task) is _T.claimed
+        say(store, task, _T.RUNNING, who)
+    assert state(store, task) is _T.CLAIMED
 
 
 def test_an_admin_reports_for_the_holder(store: Face) -> None:
     serve(store)
     (task,) = put(store)
     with pytest.raises(InvalidTaskTransition):
-        say(store, task, _T.running, ROOT)
+        say(store, task, _T.RUNNING, ROOT)
     claim(store)
-    assert say(store, task, _T.running, ROOT).task is not None
+    assert say(store, task, _T.RUNNING, ROOT).task is not None
 
 
 def test_who_may_cancel(store: Face) -> None:
@@ -245,7 +245,7 @@ def test_who_may_cancel(store: Face) -> None:
         store.write(reports.cancel_task, other, ALICE, LEASE)  # bob's to be
     for each, who in ((task, ALICE), (other, Who("carol")), (third, ROOT)):
         assert store.write(reports.cancel_task, each, who, LEASE)[1] is not None
-        assert state(store, each) is _T.cancelled
+        assert state(store, each) is _T.CANCELLED
     assert isinstance(store.write(reports.cancel_task, task, ROOT, LEASE)[0].refusal, InvalidTaskTransition)
 
 
@@ -256,7 +256,7 @@ def test_places_in_the_queue(store: Face) -> None:
     found, total = store.read(tasks.page, "room", 10, 0)
     assert total == 3
     assert [each.queue_position for each in found] == [2, 1, None]
-    assert [each.id for each in store.read(tasks.page, "room", 10, 0, _T.claimed)[0]] == [found[2].id]
+    assert [each.id for each in store.read(tasks.page, "room", 10, 0, _T.CLAIMED)[0]] == [found[2].id]
 
 
 def test_a_claim_that_nobody_took_is_put_back(store: Face) -> None:

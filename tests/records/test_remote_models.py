@@ -75,8 +75,8 @@ def test_a_task_shows_what_the_api_shows(face: Face, session: Session) -> None:
     job_id = serve(face)
     task_id = put(face, payload='{"angle": 90, "axis": "ä"}')
     face.write(claims.claim, ALICE, LEASE)
-    report(face, task_id, TaskStatus.running)
-    report(face, task_id, TaskStatus.completed, result='{"atoms": [12, null]}')
+    report(face, task_id, TaskStatus.RUNNING)
+    report(face, task_id, TaskStatus.COMPLETED, result='{"atoms": [12, null]}')
     shown = face.read(tasks.task, task_id)
     task = session.scalars(select(Task)).one()
     assert (task.id, task.job_id, task.job_name, task.room_id) == (uuid_of(task_id), job_id, str(ROTATE), "here")
@@ -135,17 +135,17 @@ def test_statements_find_by_id_in_either_spelling_and_by_relationship(face: Face
 
 def test_statements_find_each_status_by_its_word(face: Face, session: Session) -> None:
     serve(face)
-    made = {status: put(face) for status in (TaskStatus.completed, TaskStatus.failed, TaskStatus.running)}
-    made[TaskStatus.cancelled] = put(face)
-    made[TaskStatus.claimed] = put(face)
+    made = {status: put(face) for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.RUNNING)}
+    made[TaskStatus.CANCELLED] = put(face)
+    made[TaskStatus.CLAIMED] = put(face)
     for _ in made:
         face.write(claims.claim, ALICE, LEASE)
-    made[TaskStatus.pending] = put(face)
-    for status in (TaskStatus.completed, TaskStatus.failed, TaskStatus.running):
-        report(face, made[status], TaskStatus.running)
-    report(face, made[TaskStatus.completed], TaskStatus.completed)
-    report(face, made[TaskStatus.failed], TaskStatus.failed, error="ValueError: no")
-    face.write(cancel.cancel, made[TaskStatus.cancelled])
+    made[TaskStatus.PENDING] = put(face)
+    for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.RUNNING):
+        report(face, made[status], TaskStatus.RUNNING)
+    report(face, made[TaskStatus.COMPLETED], TaskStatus.COMPLETED)
+    report(face, made[TaskStatus.FAILED], TaskStatus.FAILED, error="ValueError: no")
+    face.write(cancel.cancel, made[TaskStatus.CANCELLED])
     assert set(made) == set(TaskStatus)
     for status, task_id in made.items():
         found = session.scalars(select(Task).where(Task.status == status)).all()
@@ -210,7 +210,7 @@ def test_they_are_read_only(face: Face, session: Session) -> None:
 async def test_an_async_session_reads_them_with_its_own_driver(face: Face, async_session: AsyncSession) -> None:
     serve(face)
     task_id = put(face)
-    query = select(Task).where(Task.id == uuid_of(task_id), Task.status == TaskStatus.pending)
+    query = select(Task).where(Task.id == uuid_of(task_id), Task.status == TaskStatus.PENDING)
     loading = selectinload(Task.job).selectinload(Job.workers)
     task = (await async_session.scalars(query.options(loading))).one()
     assert task.job is not None

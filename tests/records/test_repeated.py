@@ -47,7 +47,7 @@ def test_a_cancelled_task_is_its_repeats_success(store: Face) -> None:
     assert done is not None
     answer, done = store.write(reports.cancel_task.again, task, CAROL, LEASE)
     assert answer.task is not None
-    assert answer.task.status is TaskStatus.cancelled
+    assert answer.task.status is TaskStatus.CANCELLED
     assert done is not None  # so that what follows a cancel is told
     assert done.outcome is CancelOutcome.canceled
     answer, done = store.write(reports.cancel_task, task, CAROL, LEASE)
@@ -59,7 +59,7 @@ def test_a_repeated_cancel_of_what_ended_otherwise_is_too_late(store: Face) -> N
     serve(store)
     (task,) = put(store)
     claim(store)
-    for status in (TaskStatus.running, TaskStatus.completed):
+    for status in (TaskStatus.RUNNING, TaskStatus.COMPLETED):
         store.write(reports.report, task, ALICE, reports.Report(status), LEASE)
     answer, done = store.write(reports.cancel_task.again, task, CAROL, LEASE)
     assert answer.refusal is not None

@@ -1,7 +1,8 @@
-"""A submit whose task is recorded is answered with it, even if the database goes away before it is read."""
+"""The second API in an app that is not ours: what is hard to time with processes (contract, section 8)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Leaving(AsyncSession):
 
 
 @pytest.fixture
-async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[httpx.AsyncClient]:
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[FastAPI]:
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'host.db'}")
     await create_tables(engine)
 
@@ -46,11 +47,52 @@ async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
     app.add_exception_handler(ProblemException, problem_exception_handler)
     app.dependency_overrides = {get_db_session: session, get_current_identity: lambda: "somebody"}
     monkeypatch.setattr(Leaving, "left", None)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+    yield app
+    await engine.dispose()
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncGenerator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=30) as http:
         registered = {"category": "modifiers", "name": "Rotate"}
         assert (await http.put("/v1/joblib/rooms/room/jobs", json=registered)).status_code == 201
         yield http
-    await engine.dispose()
+
+
+async def waiting(app: FastAPI, number: int = 1) -> None:
+    async with asyncio.timeout(10):
+        while len(app.state.joblib.ends) != number:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+
+
+async def test_a_wait_on_a_task_ends_only_at_its_end(app: FastAPI, client: httpx.AsyncClient) -> None:
+    prefer = {"Prefer": "wait=20"}
+    submit = asyncio.create_task(client.post(JOB, json={"payload": {}}, headers=prefer))
+    await waiting(app)
+    task = (await client.post("/v1/joblib/tasks/claim")).json()["task"]
+    address = f"/v1/joblib/tasks/{task['id']}"
+    look = asyncio.create_task(client.get(address, headers=prefer))
+    await waiting(app, 2)
+    for status in ("running", "completed"):
+        assert not submit.done()
+        assert not look.done()
+        assert (await client.patch(address, json={"status": status})).status_code == 200
+    for answer in (await submit, await look):
+        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+        assert answer.headers["preference-applied"] == "wait"
+
+
+async def test_a_wait_goes_on_when_its_task_goes_back_and_ends_in_time(app: FastAPI, client: httpx.AsyncClient) -> None:
+    task = (await client.post(JOB, json={"payload": {}})).json()
+    address = f"/v1/joblib/tasks/{task['id']}"
+    long, short = (asyncio.create_task(client.get(address, headers={"Prefer": f"wait={n}"})) for n in (20, 1))
+    await waiting(app, 2)
+    await client.post("/v1/joblib/tasks/claim")
+    assert (await client.delete("/v1/joblib/workers/somebody")).status_code == 204
+    assert (await short).json()["status"] == "pending"
+    assert not long.done()
+    app.state.joblib.close()  # as at SIGTERM
+    assert (await long).json()["status"] == "pending"
 
 
 # a submit writes the task and reads it; the schema is known from one before
