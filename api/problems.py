@@ -99,6 +99,7 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.RemoteError: INTERNAL,
     errors.DatabaseUnavailable: UNAVAILABLE,
     errors.ShuttingDown: UNAVAILABLE,
+    errors.ChecksBusy: UNAVAILABLE,
     errors.SettingsError: INTERNAL,
     errors.JobsError: INTERNAL,
     Forbidden: FORBIDDEN,

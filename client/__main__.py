@@ -111,7 +111,7 @@ def _named(module: str) -> list[type[BaseModel]]:
 def _class_of(module: Any, path: str, name: str) -> type[BaseModel]:
     found = getattr(module, name, None)
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
-        raise CannotStart(f"{path}:{name} is no class that extends pydantic.BaseModel")
+        raise CannotStart(f"{path}:{name} is not there, or no class that extends pydantic.BaseModel")
     return found
 
 

@@ -26,6 +26,7 @@ JobsError
 │   ├── InvalidTaskTransition the task's state, or its holder's loss, does not allow this report
 │   ├── WorkerNotFound        unknown, taken away, or silent for too long
 │   └── NotAllowed            the caller is neither the owner nor an admin
+├── ChecksBusy            this process has too many large payloads to check
 ├── ShuttingDown          this process takes no new jobs
 └── SettingsError         a setting is wrong; says which and what to write instead
 """
@@ -207,7 +208,9 @@ class SchemaConflict(RemoteError):
     """The name is taken by a job with another schema, or by a Celery task."""
 
     def __init__(self, full_name: str, why: str = "is registered with another schema") -> None:
-        super().__init__(f"Job {full_name} {why}; choose another name, or wait until its workers are gone")
+        super().__init__(
+            f"Job {full_name} {why}; choose another name, or wait until its workers are gone and its tasks have ended"
+        )
 
 
 class PayloadInvalid(RemoteError, ValueError):
@@ -254,6 +257,13 @@ class NotAllowed(RemoteError):
 
     def __init__(self, identity: str, what: str) -> None:
         super().__init__(f"{identity!r} may not {what}")
+
+
+class ChecksBusy(JobsError, RuntimeError):
+    """Other large payloads are checked, which takes its time; nothing was recorded."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many large payloads or schemas are being checked; try again shortly")
 
 
 class ShuttingDown(JobsError, RuntimeError):

@@ -36,8 +36,8 @@ MEANINGS: Final[dict[Kind, str]] = {
     kinds.INVALID: "The request does not fit: malformed JSON, a value out of bounds, an unknown field.",
     kinds.CONFLICT: "The state of things does not allow this.",
     kinds.INTERNAL: "Something unforeseen happened; the log of the service says what.",
-    kinds.UNAVAILABLE: "The database cannot be reached at the moment, or the service is shutting down; `Retry-After` "
-    "says when to come again.",
+    kinds.UNAVAILABLE: "The database cannot be reached at the moment, the service is shutting down, or it is busy with "
+    "large payloads; `Retry-After` says when to come again.",
 }
 _log = logging.getLogger("celery_jobs.joblib")
 _BY_NAME: Final = {kind.name: kind for kind in MEANINGS}

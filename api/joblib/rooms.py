@@ -10,7 +10,7 @@ from celery_jobs.api.body import json_body
 from celery_jobs.api.joblib import celery_tasks, submitting
 from celery_jobs.api.joblib.declared import KEY, JobName, PageDep, RoomId, TasksDep, body, problems
 from celery_jobs.api.joblib.dependencies import Call, CallDep
-from celery_jobs.api.joblib.payload import SchemaUnusable, check_schema
+from celery_jobs.api.joblib.payload import check_schema
 from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
 from celery_jobs.api.joblib.runtime import worker_key
 from celery_jobs.api.joblib.views import (
@@ -23,6 +23,7 @@ from celery_jobs.api.joblib.views import (
     page_json,
     task_json,
 )
+from celery_jobs.api.payloads.check import SchemaUnusable
 from celery_jobs.api.problems import fault
 from celery_jobs.api.results import JSON
 from celery_jobs.records.errors import InvalidCategory, NotAllowed, RemoteJobNotFound, SchemaConflict
@@ -48,7 +49,7 @@ async def register_job(room_id: RoomId, call: CallDep) -> Response:
     if celery_tasks.find(call.records, job) is not None:
         raise SchemaConflict(str(job), "is a Celery task")
     who = call.who(asked.worker_id)
-    schema = _usable(asked)
+    schema = await _usable(call, asked)
     found, created = await call.records.write(registering.register, who, job, schema, call.lease_seconds)
     call.records.changed([worker_key(who.worker)])  # if it waits, there may be something more for it
     return Response(JobView.of(found).model_dump_json(by_alias=True), 201 if created else 200, media_type=JSON)
@@ -65,9 +66,9 @@ def _named(call: Call, room_id: str, asked: Registration) -> FullName:
     return FullName(room_id, asked.category, asked.name)
 
 
-def _usable(asked: Registration) -> str:
+async def _usable(call: Call, asked: Registration) -> str:
     try:
-        return check_schema(asked.json_schema)
+        return await check_schema(call.runtime.checker, asked.json_schema)
     except SchemaUnusable as error:
         raise RequestValidationError([fault(("body", "schema"), str(error))]) from None
 

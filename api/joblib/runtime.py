@@ -12,6 +12,7 @@ from typing import Any, Final
 from celery_jobs.api.auth import Keys
 from celery_jobs.api.joblib.access import Records
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
+from celery_jobs.api.payloads.checker import Checker
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import claims, tasks, workers
 from celery_jobs.records.remote.names import FullName
@@ -64,6 +65,7 @@ class Runtime:
         self.contact = Contact(settings.worker_timeout_seconds / 4)
         self.reads: dict[JobId, asyncio.Future[tasks.RemoteTask]] = {}  # of tasks that were waited for, under way
         self.registered = Remembered()
+        self.checker = Checker()
         self.swept_at = float("-inf")
         self._renewed_at = 0.0
         self.loop = asyncio.get_running_loop()
@@ -94,6 +96,7 @@ class Runtime:
         """The service stops: nobody waits any longer."""
         self.vacancies.close()
         self.ends.close()
+        self.checker.close()
 
     def tick(self) -> None:
         """Note from now on that this process runs; for a host app, where nothing else does."""

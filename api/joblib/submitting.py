@@ -97,7 +97,7 @@ async def _submit_as(
     call: Call, room_id: str, registered: Registered, asked: Submission, options: SubmitOptions
 ) -> tuple[NewJob, Submitted]:
     name = str(registered.full_name)
-    payload = check_payload(name, registered.schema_json, asked.payload)
+    payload = await check_payload(call.runtime.checker, name, registered.schema_json, asked.payload)
     new = NewJob(task=name, queue=None, kwargs=payload, room_id=room_id, job_name=name, registration=registered.id)
     return new, await call.records.submit(new, options)
 

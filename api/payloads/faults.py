@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import jsonschema_rs
 from pydantic_core import from_json
+
+from celery_jobs.api.payloads.effort import REFERENCES, part_of, steps_of
 
 Place = tuple[str | int, ...]
 
@@ -27,7 +28,6 @@ _SAME_VALUE: Final = ("not", "if", "then", "else")
 _SAME_VALUE_EACH: Final = ("allOf", "anyOf", "oneOf")
 _PROPERTIES: Final = ("additionalProperties", "unevaluatedProperties")
 _ITEMS: Final = ("items", "additionalItems", "unevaluatedItems", "contains")
-REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _LEADS_ON: Final = {
     *(*REFERENCES, *_SAME_VALUE, *_SAME_VALUE_EACH, *_PROPERTIES, *_ITEMS),
     *("properties", "patternProperties", "propertyNames", "dependentSchemas", "dependencies"),
@@ -54,13 +54,6 @@ def faults(schema_json: str, payload: dict[str, Any]) -> Iterator[tuple[Place, s
         if number == _MOST_FAULTS:
             return
         yield _named(error)
-
-
-def part_of(schema: Any, reference: str) -> Any:
-    """What a reference within the schema points to; None where it is no path."""
-    for step in _steps(reference):
-        schema = cast("dict[str, Any]", schema).get(step) if isinstance(schema, dict) else None
-    return schema
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +132,7 @@ def _next(root: Any, at: _At) -> Iterator[_At]:
     kind = cast("type[object]", type(at.value))
     for keyword, item in at.keywords.items():
         if keyword in REFERENCES:
-            pointer = "#" + "".join(f"/{_escaped(step)}" for step in _steps(item))
+            pointer = "#" + "".join(f"/{_escaped(step)}" for step in steps_of(item))
             yield _At(pointer, part_of(root, item), at.value, at.place, keyword in _BINDING)
         elif keyword in _SAME_VALUE:
             yield at.under(keyword, None, item)
@@ -175,11 +168,6 @@ def _about_items(at: _At, keyword: str, item: Any, value: Sequence[Any]) -> Iter
         below = at.under(keyword, None, item)
         first = len(at.keywords.get("prefixItems", ())) if keyword == "items" else 0
         yield from (below.of(number, value[number]) for number in range(first, len(value)))
-
-
-def _steps(reference: str) -> list[str]:
-    steps = unquote(reference.removeprefix("#")).split("/")
-    return [step.replace("~1", "/").replace("~0", "~") for step in steps[1:]] if not steps[0] else [reference]
 
 
 def _escaped(step: str) -> str:
