@@ -87,8 +87,14 @@ async def _submit(
         try:
             return await _submit_as(call, room_id, remembered, asked, options)
         except (RemoteJobNotFound, PayloadInvalid):
-            known.forget(job)  # it may have been removed since, and registered with another schema
-    registered = await call.records.read(registering.schema, job)
+            known.forget(job)
+            registered = await call.records.read(registering.schema, job)
+            if registered.id == remembered.id:
+                known.remember(registered)
+                raise
+            # it was removed since, and registered with another schema
+    else:
+        registered = await call.records.read(registering.schema, job)
     known.remember(registered)
     return await _submit_as(call, room_id, registered, asked, options)
 

@@ -34,6 +34,7 @@ class Checker:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._turn = asyncio.Lock()
+        self._closed = False
 
     async def check_schema(self, schema_json: str) -> None:
         """SchemaUnusable unless payloads can be checked against it; ChecksBusy."""
@@ -57,7 +58,11 @@ class Checker:
             return [((), f"{_TOO_SLOW} against the job's schema; make it smaller, or the schema simpler", "too_slow")]
 
     def close(self) -> None:
-        """End the process, if there is one."""
+        """The service stops: end the process, if there is one, and start none any more."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -76,22 +81,29 @@ class Checker:
 
     async def _answer(self, question: bytes) -> Any:
         try:
-            if self._child is None or self._child.poll() is not None:
-                self._child = await asyncio.to_thread(_start)
-            answer = await asyncio.wait_for(asyncio.to_thread(_talk, self._child, question), _PATIENCE_SECONDS)
+            child = await self._living()
+            answer = await asyncio.wait_for(asyncio.to_thread(_talk, child, question), _PATIENCE_SECONDS)
             if answer.endswith(b"\n"):
                 return from_json(answer)
-            ended = self._child.wait(1) if not answer else None
+            ended = child.wait(1) if not answer else "an endless answer"
         except (OSError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
             ended = error
         except BaseException:
-            self.close()  # what it answers is for nobody
+            self._end()  # what it answers is for nobody
             raise
-        self.close()
+        self._end()
         if ended == -signal.SIGPROF:
             raise _TookTooLong
-        _log.warning("the process that checks large payloads did not answer: %r", ended)
+        if not self._closed:
+            _log.warning("the process that checks large payloads did not answer: %r", ended)
         raise ChecksBusy
+
+    async def _living(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise ChecksBusy
+        if self._child is None or self._child.poll() is not None:
+            self._child = await asyncio.to_thread(_start)
+        return self._child
 
 
 def _start() -> subprocess.Popen[bytes]:
