@@ -159,12 +159,12 @@ class BaseServiceBuilder:
             # a request tries one route after the other, so what is called most comes first
             self._serve(app, compute.submits, f"{base}/compute", "compute")
             self._serve(app, tasks.submits, f"{base}/tasks", "tasks")
-            self._serve(app, joblib.PARTS[0], joblib.PREFIX, joblib.TAG)
+            self._serve(app, joblib.BUSY, joblib.PREFIX, joblib.TAG)
             self._serve(app, jobs.router, options.prefix, *names)
             self._serve(app, compute.router, f"{base}/compute", "compute")
             self._serve(app, tasks.router, f"{base}/tasks", "tasks")
             self._serve(app, queues.router, f"{base}/queues", "queues")
-            for router in joblib.PARTS[1:]:
+            for router in joblib.OTHERS:
                 self._serve(app, router, joblib.PREFIX, joblib.TAG)
             self._serve(app, joblib.me, "")
             app.include_router(joblib.pages)

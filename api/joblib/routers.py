@@ -14,16 +14,16 @@ from celery_jobs.api.joblib.views import Me
 
 PREFIX = "/v1/joblib"
 
-# the first is what workers call all the time
-PARTS = (tasks.plain, rooms.plain, rooms.router, workers.plain, workers.router)
+# what workers call all the time, and the others
+BUSY, OTHERS = tasks.plain, (rooms.plain, rooms.router, workers.plain, workers.router)
 TAG = "remote workers"
 
 router = APIRouter(lifespan=waits_end_with_it)
-for part in PARTS:
+for part in (BUSY, *OTHERS):
     router.include_router(part, prefix=PREFIX, tags=[TAG])
 router.include_router(pages)
 
-__all__ = ["PARTS", "PREFIX", "TAG", "me", "pages", "router"]
+__all__ = ["BUSY", "OTHERS", "PREFIX", "TAG", "me", "pages", "router"]
 
 # a host app says who is calling at this address itself
 me = APIRouter(route_class=JoblibRoute, tags=[TAG])

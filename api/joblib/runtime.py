@@ -1,4 +1,4 @@
-"""What the second API keeps in a process: its settings, who waits, and how long the process has been in touch."""
+"""What the second API keeps in a process: its settings, who waits, what it remembers, and since when it is in touch."""
 
 from __future__ import annotations
 

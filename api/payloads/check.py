@@ -1,39 +1,36 @@
-"""What is wrong with a schema or a payload; as long as it takes. Loads nothing but the validator: child.py runs it too.
-
-The validator's patterns take linear time, since a schema is anybody's.
-"""
+"""What is wrong with a schema or a payload, however long it takes. Loads nothing but the validator, for child.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, cast
 
 import jsonschema_rs
 from pydantic_core import from_json
 
-from celery_jobs.api.payloads import faults
-from celery_jobs.api.payloads.effort import REFERENCES, effort_of
+Place = Sequence[str | int]
+Fault = tuple[Place, str, str]  # where, why, and the kind
 
-Fault = tuple[faults.Place, str, str]  # where, why, and the kind
-
+_MOST_FAULTS: Final = 100
 _LONGEST_MESSAGE: Final = 300
 _DEEPEST: Final = 100
-_MOST_EFFORT: Final = 100_000
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+# patterns without look-around and back-references, which take linear time; and nothing from elsewhere
+_OPTIONS: Final[dict[str, Any]] = {"pattern_options": jsonschema_rs.RegexOptions(), "offline": True}
 
 
 class SchemaUnusable(ValueError):
     """The schema cannot be used to check payloads; says why."""
 
 
-def check_schema(schema_json: str) -> None:
-    """SchemaUnusable unless it is a JSON schema that stands by itself."""
+def validator(schema_json: str) -> jsonschema_rs.Validator:
+    """The compiled schema; SchemaUnusable unless it is a JSON schema that stands by itself."""
     try:
-        outside = next(_references(from_json(schema_json)), None)
+        schema = from_json(schema_json)
+        outside = next(_references(schema), None)
         if outside is None:
-            faults.validator(schema_json)
-            if effort_of(schema_json) > _MOST_EFFORT:
-                raise SchemaUnusable("its references lead to its parts too often to be checked in time")
-            return
+            return jsonschema_rs.validator_for(schema, **_OPTIONS)
     except jsonschema_rs.ValidationError as error:
         where = ".".join(map(str, error.instance_path))
         raise SchemaUnusable(f"not a JSON schema{f' at {where}' if where else ''}: {_cut(error.message)}") from None
@@ -47,7 +44,7 @@ def _references(value: Any, depth: int = 0) -> Iterator[str]:
         raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
         for name, item in cast("dict[str, Any]", value).items():
-            if name in REFERENCES and isinstance(item, str) and not item.startswith("#"):
+            if name in _REFERENCES and isinstance(item, str) and not item.startswith("#"):
                 yield item
             yield from _references(item, depth + 1)
     elif isinstance(value, list):
@@ -55,12 +52,28 @@ def _references(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _references(item, depth + 1)
 
 
-def check_payload(schema_json: str, payload: Any) -> list[Fault]:
-    """The faults of a payload, field by field."""
+def fits(compiled: jsonschema_rs.Validator, payload: Any) -> bool:
+    """Whether nothing is wrong."""
     try:
-        return [(place, _cut(message), kind) for place, message, kind in faults.faults(schema_json, payload)]
+        return compiled.is_valid(payload)
+    except (ValueError, RecursionError):  # `faults` says which
+        return False
+
+
+def faults(compiled: jsonschema_rs.Validator, payload: Any) -> list[Fault]:
+    """What is wrong, field by field: the first 100."""
+    try:
+        return [_fault(each) for each in islice(compiled.iter_errors(payload), _MOST_FAULTS)]
     except (ValueError, RecursionError) as error:  # a number or a nesting that no validator takes
         return [((), f"it cannot be checked: {_cut(str(error))}", "schema")]
+
+
+def _fault(error: jsonschema_rs.ValidationError) -> Fault:
+    kind: Any = error.kind
+    place = list(error.instance_path)
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        place.append(str(kind.property))  # the field that is missing, which the path does not name
+    return [_cut(step) if isinstance(step, str) else step for step in place], _cut(error.message), str(kind.name)
 
 
 def _cut(message: str) -> str:

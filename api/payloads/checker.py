@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import signal
 import subprocess
 import sys
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic_core import from_json
 
 from celery_jobs.api.payloads import check
 from celery_jobs.api.payloads.check import Fault, SchemaUnusable
-from celery_jobs.api.payloads.child import LONGEST_SECONDS
-from celery_jobs.api.payloads.effort import is_light
+from celery_jobs.api.payloads.child import LONGEST_SECONDS, MISFIT
+from celery_jobs.api.payloads.effort import is_light, is_named_soon
 from celery_jobs.records.errors import ChecksBusy
 
 _COMMAND: Final = ("-P", "-m", "celery_jobs.api.payloads.child")  # -P: not what happens to lie in the working folder
 _LONGEST_ANSWER: Final = 1 << 24
-_PATIENCE_SECONDS: Final = 10.0
+# together less than clients wait for an answer
+_TURN_SECONDS: Final = 3.0
+_ANSWER_SECONDS: Final = 5.0
+_MOST_REMEMBERED: Final = 256
 _TOO_SLOW: Final = f"checking it takes more than {LONGEST_SECONDS:g} s"
+_NAMELESS: Final = f"it does not fit, and to name what is wrong takes more than {LONGEST_SECONDS:g} s"
 _log = logging.getLogger("celery_jobs.payloads")
 
 
-class _TookTooLong(Exception):
+class _TooMuchError(Exception):
     pass
 
 
@@ -35,15 +41,17 @@ class Checker:
         self._child: subprocess.Popen[bytes] | None = None
         self._turn = asyncio.Lock()
         self._closed = False
+        self._validator = lru_cache(maxsize=256)(check.validator)
+        self._too_much: dict[bytes, int] = {}  # by question and schema, from which length of a payload on
 
     async def check_schema(self, schema_json: str) -> None:
         """SchemaUnusable unless payloads can be checked against it; ChecksBusy."""
         if is_light(schema_json):
-            check.check_schema(schema_json)
+            self._validator(schema_json)
             return
         try:
-            refusal = await self._ask("schema", schema_json, "")
-        except _TookTooLong:
+            refusal = await self._ask("schema", schema_json)
+        except _TooMuchError:
             refusal = f"{_TOO_SLOW}; make it simpler"
         if refusal is not None:
             raise SchemaUnusable(refusal)
@@ -51,11 +59,16 @@ class Checker:
     async def check_payload(self, schema_json: str, payload: dict[str, Any], payload_json: str) -> list[Fault]:
         """What is wrong with it, field by field; `payload_json` is the same as text. ChecksBusy."""
         if is_light(schema_json, len(payload_json)):
-            return check.check_payload(schema_json, payload)
+            compiled = self._validator(schema_json)
+            if check.fits(compiled, payload):
+                return []
+            if is_named_soon(schema_json, len(payload_json)):
+                return check.faults(compiled, payload)
         try:
-            return await self._ask("payload", schema_json, payload_json)
-        except _TookTooLong:
+            found = await self._ask("payload", schema_json, payload_json)
+        except _TooMuchError:
             return [((), f"{_TOO_SLOW} against the job's schema; make it smaller, or the schema simpler", "too_slow")]
+        return [((), _NAMELESS, "schema")] if found == MISFIT else found
 
     def close(self) -> None:
         """The service stops: end the process, if there is one, and start none any more."""
@@ -68,41 +81,53 @@ class Checker:
             child.kill()
             child.wait()
 
-    async def _ask(self, *lines: str) -> Any:
+    async def _ask(self, what: str, schema_json: str, payload_json: str = "") -> Any:
+        key = hashlib.sha256(f"{what}\n{schema_json}".encode()).digest()
+        if len(payload_json) >= self._too_much.get(key, sys.maxsize):
+            raise _TooMuchError
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TURN_SECONDS):
                 await self._turn.acquire()
         except TimeoutError:
             raise ChecksBusy from None
         try:
-            return await self._answer("".join(f"{line}\n" for line in lines).encode())
+            return await self._answer(f"{what}\n{schema_json}\n{payload_json}\n".encode())
+        except _TooMuchError:
+            while len(self._too_much) >= _MOST_REMEMBERED:
+                del self._too_much[next(iter(self._too_much))]
+            self._too_much[key] = len(payload_json)
+            raise
         finally:
             self._turn.release()
 
     async def _answer(self, question: bytes) -> Any:
         try:
             child = await self._living()
-            answer = await asyncio.wait_for(asyncio.to_thread(_talk, child, question), _PATIENCE_SECONDS)
+            answer = await asyncio.wait_for(asyncio.to_thread(_talk, child, question), _ANSWER_SECONDS)
+            if answer == _MISFIT_LINE:
+                self._end()  # it ends over the naming of faults
             if answer.endswith(b"\n"):
                 return from_json(answer)
-            ended = child.wait(1) if not answer else "an endless answer"
+            code = child.wait(1)
         except (OSError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
-            ended = error
+            _log.warning("the process that checks large payloads does not answer: %r", error)
+            code = -signal.SIGKILL
         except BaseException:
             self._end()  # what it answers is for nobody
             raise
         self._end()
-        if ended == -signal.SIGPROF:
-            raise _TookTooLong
-        if not self._closed:
-            _log.warning("the process that checks large payloads did not answer: %r", ended)
-        raise ChecksBusy
+        if code == -signal.SIGKILL:  # by us, or by whoever needs the memory
+            raise ChecksBusy
+        if code != -signal.SIGPROF:
+            _log.warning("the process that checks large payloads ended with %s over one", code)
+        raise _TooMuchError
 
     async def _living(self) -> subprocess.Popen[bytes]:
-        if self._closed:
-            raise ChecksBusy
         if self._child is None or self._child.poll() is not None:
             self._child = await asyncio.to_thread(_start)
+        if self._closed:
+            self._end()
+            raise ChecksBusy
         return self._child
 
 
@@ -113,9 +138,13 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _talk(child: subprocess.Popen[bytes], question: bytes) -> bytes:
-    """Its answer; nothing when it has ended, such as by `close`."""
+    """The last of its answers; nothing when it ended without one, such as by `close`."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(question)
     child.stdin.flush()
-    return child.stdout.readline(_LONGEST_ANSWER)
+    answer = child.stdout.readline(_LONGEST_ANSWER)
+    return (child.stdout.readline(_LONGEST_ANSWER) or answer) if answer == _MISFIT_LINE else answer
+
+
+_MISFIT_LINE: Final = f'"{MISFIT}"\n'.encode()

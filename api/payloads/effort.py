@@ -1,4 +1,8 @@
-"""How much work a schema may make, before it is done: the parts that a check goes through, references followed."""
+"""How much work a schema makes at most, where that can be said before it is done.
+
+Only of what people usually write, such as Pydantic's schemas of models: any other keyword, a reference that leads
+nowhere through keys, a schema that holds itself: nothing is known of those.
+"""
 
 from __future__ import annotations
 
@@ -8,61 +12,98 @@ from urllib.parse import unquote
 
 from pydantic_core import from_json
 
-REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-# up to 0.15 µs a unit
-_LIGHT: Final = 500_000
+_LIGHT_LENGTH: Final = 20_000  # of a schema
 _LIGHT_SCHEMA: Final = 2_000
-_LIGHT_LENGTH: Final = 20_000
-# a pattern costs up to its size for each character, a division by a tiny number an arithmetic of very long ones
-_HEAVY: Final = {"pattern": 250, "patternProperties": 250, "multipleOf": 700, "uniqueItems": 50}
+_LIGHT: Final = 500_000  # up to 0.15 µs a unit
+_NAMED: Final = 15_000  # up to 20 µs a unit, since naming a fault costs more than finding it
+
+# one look each, however they are written; without $schema a format is a remark
+_PLAIN: Final = {
+    *("type", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "format", "$comment"),
+    *("minItems", "maxItems", "minProperties", "maxProperties"),
+}
+_DEFINITIONS: Final = {"$defs", "definitions"}
+_ONE: Final = {"items", "additionalProperties"}
+_EACH: Final = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_LISTED: Final = {"enum", "required", "const"}
 
 
 def is_light(schema_json: str, length: int = 0) -> bool:
-    """Whether a payload of so many characters is checked in some ms, the schema's compiling included."""
+    """Whether it is known soon, in less than 0.1 s at worst, if a payload of so many characters fits."""
     if len(schema_json) > _LIGHT_LENGTH:
         return False
-    try:
-        effort = effort_of(schema_json)
-    except (ValueError, RecursionError):  # nested too deeply, which the check says better
-        return False
-    return effort <= _LIGHT_SCHEMA and effort * length <= _LIGHT
+    effort = effort_of(schema_json)
+    return effort is not None and effort <= _LIGHT_SCHEMA and effort * length <= _LIGHT
+
+
+def is_named_soon(schema_json: str, length: int) -> bool:
+    """Whether all that is wrong with a payload is named as soon, where the schema is light."""
+    return (effort_of(schema_json) or _NAMED) * length <= _NAMED
 
 
 @lru_cache(maxsize=256)
-def effort_of(schema_json: str) -> int:
-    """Units of work for each character of a payload, at most; for a schema that holds itself, each way but back."""
-    schema = from_json(schema_json)
-    return _reached(schema, schema, {})
+def effort_of(schema_json: str) -> int | None:
+    """Units of work for each character of a payload, at most; None where it is not known."""
+    try:
+        schema = from_json(schema_json)
+        return _effort(schema, schema, {})
+    except (_UnknownError, ValueError, RecursionError, TypeError, AttributeError):
+        return None  # or it is no schema at all, which the check says better
 
 
-def part_of(schema: Any, reference: str) -> Any:
-    """What a reference within the schema points to; None where it is no path."""
-    for step in steps_of(reference):
-        schema = cast("dict[str, Any]", schema).get(step) if isinstance(schema, dict) else None
-    return schema
+class _UnknownError(Exception):
+    pass
 
 
-def steps_of(reference: str) -> list[str]:
-    """The keys on the way to what a reference points to."""
-    steps = unquote(reference.removeprefix("#")).split("/")
-    return [step.replace("~1", "/").replace("~0", "~") for step in steps[1:]] if not steps[0] else [reference]
-
-
-def _reached(value: Any, root: Any, counted: dict[str, int]) -> int:
-    if isinstance(value, list):
-        return sum(_reached(item, root, counted) for item in cast("list[Any]", value))
-    if not isinstance(value, dict):
-        return 0
+def _effort(part: Any, root: Any, counted: dict[str, int | None]) -> int:
+    if isinstance(part, bool):
+        return 1
+    if not isinstance(part, dict):
+        raise _UnknownError
     total = 1
-    for name, item in cast("dict[str, Any]", value).items():
-        if name in REFERENCES and isinstance(item, str):
-            if item not in counted:
-                counted[item] = 1  # while it is counted itself
-                counted[item] = _reached(part_of(root, item), root, counted)
-            total += counted[item]
-        elif name == "enum" and isinstance(item, list):
-            total += len(cast("list[Any]", item))
-        elif name not in ("$defs", "definitions", "const"):
-            times = len(cast("dict[str, Any]", item)) if name == "patternProperties" and isinstance(item, dict) else 1
-            total += _HEAVY.get(name, 0) * times + _reached(item, root, counted)
+    for keyword, item in cast("dict[str, Any]", part).items():
+        if keyword in _PLAIN:
+            total += 1
+        elif keyword in _LISTED:
+            total += _leaves(item)
+        elif keyword == "properties":
+            total += sum(1 + _effort(each, root, counted) for each in item.values())
+        elif keyword in _ONE:
+            total += _effort(item, root, counted)
+        elif keyword in _EACH:
+            total += sum(_effort(each, root, counted) for each in item)
+        elif keyword == "$ref":
+            total += _referred(item, root, counted)
+        elif keyword not in _DEFINITIONS:
+            raise _UnknownError
     return total
+
+
+def _referred(reference: str, root: Any, counted: dict[str, int | None]) -> int:
+    if reference not in counted:
+        counted[reference] = None  # while it is counted itself
+        counted[reference] = _effort(_part(root, reference), root, counted)
+    effort = counted[reference]
+    if effort is None:
+        raise _UnknownError
+    return effort
+
+
+def _part(root: Any, reference: str) -> Any:
+    first, *steps = unquote(reference).split("/")
+    if first != "#":
+        raise _UnknownError
+    for step in steps:
+        if not isinstance(root, dict):
+            raise _UnknownError
+        root = cast("dict[str, Any]", root).get(step.replace("~1", "/").replace("~0", "~"))
+    return root
+
+
+def _leaves(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(_leaves, cast("dict[str, Any]", value).values()))
+    if isinstance(value, list):
+        return 1 + sum(map(_leaves, cast("list[Any]", value)))
+    return 1 + len(value) // 100 if isinstance(value, str) else 1

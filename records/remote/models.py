@@ -64,7 +64,7 @@ def _status() -> ColumnElement[Any]:
     claimed = and_(jobs.c.status == JobStatus.pending, IS_REMOTE, jobs.c.dispatched_at.is_not(None))
     others = {str(each): _text(task_status(each, claimed=False)) for each in JobStatus}
     word = case((claimed, _text(TaskStatus.CLAIMED)), else_=case(others, value=jobs.c.status))
-    return type_coerce(word, Enum(TaskStatus, native_enum=False))
+    return type_coerce(word, Enum(TaskStatus, native_enum=False, values_callable=list))
 
 
 def _text(status: TaskStatus) -> ColumnElement[str]:

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from celery_jobs.api.payloads import checker as module
 from celery_jobs.api.payloads.check import Fault, SchemaUnusable
 from celery_jobs.api.payloads.checker import Checker
-from celery_jobs.api.payloads.effort import is_light
+from celery_jobs.api.payloads.effort import is_light, is_named_soon
 from celery_jobs.records.errors import ChecksBusy
 from celery_jobs.records.remote.registering import canonical
 
@@ -44,17 +44,42 @@ def child(checker: Checker) -> int:
 
 async def test_what_is_light_needs_no_process(checker: Checker) -> None:
     assert await checked(checker, LIST, {"l": [1]}) == []
-    assert [place for place, *_ in await checked(checker, LIST, {"l": [1, "2"]})] == [("l", 1)]
+    assert [list(place) for place, *_ in await checked(checker, LIST, {"l": [1, "2"]})] == [["l", 1]]
     assert checker._child is None  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_what_is_large_is_checked_by_one_process_that_stays(checker: Checker) -> None:
     assert await checked(checker, LIST, LONG) == []
     first = child(checker)
-    [(place, message, kind)] = await checked(checker, LIST, {"l": [*LONG["l"], "no"]})
-    assert (list(place), kind) == (["l", 200_000], "type")
-    assert '"no"' in message
+    found = await checked(checker, LIST, {"l": ["yes", *LONG["l"], "no"]})
+    assert [(list(place), kind) for place, _why, kind in found] == [(["l", 0], "type"), (["l", 200_001], "type")]
+    assert '"no"' in found[1][1]
+    assert len(await checked(checker, LIST, {"l": ["x"] * 1_000})) == 100
     assert child(checker) == first
+
+
+def doubled(levels: int, reference: str = "#/$defs/a{}") -> dict[str, Any]:
+    """Each level refers twice to the next."""
+    parts = {f"a{n}": {"$anchor": f"a{n}", "allOf": [{"$ref": reference.format(n + 1)}] * 2} for n in range(levels)}
+    return {"$ref": "#/$defs/a0", "$defs": {**parts, f"a{levels}": {"$anchor": f"a{levels}", "required": ["x"]}}}
+
+
+@pytest.mark.parametrize("schema", [doubled(40), doubled(40, "#a{}")], ids=["paths", "anchors"])
+async def test_a_schema_whose_references_multiply_costs_who_uses_it(checker: Checker, schema: dict[str, Any]) -> None:
+    await checker.check_schema(canonical(schema))
+    [(place, _message, kind)] = await checked(checker, schema, {"x": 1})
+    assert (place, kind) == ((), "too_slow")
+
+
+async def test_that_a_payload_is_wrong_is_said_even_if_it_takes_too_long_to_say_where(checker: Checker) -> None:
+    node = {"properties": {"a": {"anyOf": [{"$ref": "#"}] * 2}, "x": {"type": "integer"}}}
+    payload: dict[str, Any] = {"x": "no integer"}
+    for _ in range(40):  # some 2 ** 40 ways
+        payload = {"a": payload}
+    [(place, message, kind)] = await checked(checker, node, payload)
+    assert (place, kind) == ((), "schema")
+    assert "does not fit" in message
+    assert await checked(checker, LIST, LONG) == []
 
 
 async def test_what_takes_too_long_is_given_up_and_others_go_on_meanwhile(checker: Checker) -> None:
@@ -74,6 +99,10 @@ async def test_what_takes_too_long_is_given_up_and_others_go_on_meanwhile(checke
     assert "make it smaller" in message
     assert longest < 1.5  # of the event loop, which the check itself would hold up for far longer
     assert await checked(checker, LIST, LONG) == []  # by another process
+    began = time.monotonic()
+    [(_, _, kind)] = await checked(checker, SLOW, {"l": [*LONG["l"], 1]})  # as much is not tried again
+    assert kind == "too_slow"
+    assert time.monotonic() - began < 1
 
 
 async def test_a_schema_that_takes_too_long_to_compile_is_refused(checker: Checker) -> None:
@@ -125,7 +154,7 @@ async def test_the_end_of_the_service_waits_for_no_check(checker: Checker) -> No
 async def test_who_waits_too_long_for_a_turn_is_told_to_come_again(
     checker: Checker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_TURN_SECONDS", 0.05)
     async with checker._turn:  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(ChecksBusy):
             await checked(checker, LIST, LONG)
@@ -140,10 +169,38 @@ async def test_the_process_ends_with_whoever_started_it(checker: Checker) -> Non
     assert process.wait(10) == 0
 
 
+NESTED = {"$ref": "#/$defs/Node", "$defs": {"Node": {"properties": {"left": {"$ref": "#/$defs/Node"}}}}}
+
+
 def test_everyday_payloads_are_light() -> None:
-    model = canonical({"properties": {f"p{n}": {"type": "number", "minimum": 0} for n in range(30)}})
-    assert is_light(model, 10_000)
-    assert is_light(canonical({"properties": {"id": {"type": "string", "pattern": "^[a-z]+$"}}}), 1_500)
-    assert not is_light(SLOW, 1_000)
-    assert not is_light(canonical({"items": {"multipleOf": 1e-300}}), 10_000)
-    assert not is_light(canonical({"items": {"enum": list(range(3_000))}}))
+    fields = {f"p{n}": {"type": "number", "minimum": 0} for n in range(30)}
+    model = canonical({"properties": fields, "required": ["p0"]})
+    assert is_light(model, 4_000)
+    assert is_named_soon(model, 100)
+    box = {"type": "object", "properties": {"sides": {"items": {"type": "integer"}}}}
+    assert is_light(canonical({"properties": {"box": {"$ref": "#/$defs/Box"}}, "$defs": {"Box": box}}), 10_000)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"multipleOf": 1e-300}},
+        {"items": {"enum": list(range(3_000))}},
+        {"items": {"required": [f"p{n}" for n in range(2_500)]}},
+        {"items": {"dependentRequired": {str(n): [] for n in range(1_800)}}},
+        {"properties": {"a": {"pattern": "^(?:(?:[a-y]{0,200}){0,40})x{7}$"}}},
+        {"properties": {"const": {"$ref": "#/$defs/a0"}}, **doubled(26)},
+        doubled(26),
+        doubled(26, "#a{}"),
+        {"$ref": "#/$defs/l/anyOf/0", "$defs": {"l": {"anyOf": [{}]}}},
+        {"$schema": "http://json-schema.org/draft-04/schema#"},
+        NESTED,
+        {"$ref": 1},
+        {"properties": []},
+        {"allOf": 1},
+        {"items": {"items": [1]}},
+    ],
+    ids=lambda schema: canonical(schema)[:40],
+)
+def test_what_may_take_long_is_not_light(schema: dict[str, Any]) -> None:
+    assert not is_light(canonical(schema), 300)
