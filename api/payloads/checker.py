@@ -42,7 +42,7 @@ class Checker:
         self._turn = asyncio.Lock()
         self._closed = False
         self._validator = lru_cache(maxsize=256)(check.validator)
-        self._too_much: dict[bytes, int] = {}  # by question and schema, from which length of a payload on
+        self._too_much: dict[bytes, None] = {}  # questions, which are not tried again
 
     async def check_schema(self, schema_json: str) -> None:
         """SchemaUnusable unless payloads can be checked against it; ChecksBusy."""
@@ -82,8 +82,9 @@ class Checker:
             child.wait()
 
     async def _ask(self, what: str, schema_json: str, payload_json: str = "") -> Any:
-        key = hashlib.sha256(f"{what}\n{schema_json}".encode()).digest()
-        if len(payload_json) >= self._too_much.get(key, sys.maxsize):
+        question = f"{what}\n{schema_json}\n{payload_json}\n".encode()
+        key = hashlib.sha256(question).digest()
+        if key in self._too_much:
             raise _TooMuchError
         try:
             async with asyncio.timeout(_TURN_SECONDS):
@@ -91,11 +92,11 @@ class Checker:
         except TimeoutError:
             raise ChecksBusy from None
         try:
-            return await self._answer(f"{what}\n{schema_json}\n{payload_json}\n".encode())
+            return await self._answer(question)
         except _TooMuchError:
             while len(self._too_much) >= _MOST_REMEMBERED:
                 del self._too_much[next(iter(self._too_much))]
-            self._too_much[key] = len(payload_json)
+            self._too_much[key] = None
             raise
         finally:
             self._turn.release()
