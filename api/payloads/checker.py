@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from celery_jobs.api.payloads import check
 from celery_jobs.api.payloads.check import Fault, SchemaUnusable
-from celery_jobs.api.payloads.child import LONGEST_SECONDS, MISFIT
+from celery_jobs.api.payloads.child import LONGEST_SECONDS, MISFIT, MOST_MEMORY_GB
 from celery_jobs.api.payloads.effort import is_light, is_named_soon
 from celery_jobs.records.errors import ChecksBusy
 
@@ -25,8 +25,8 @@ _LONGEST_ANSWER: Final = 1 << 24
 _TURN_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 5.0
 _MOST_REMEMBERED: Final = 256
-_TOO_SLOW: Final = f"checking it takes more than {LONGEST_SECONDS:g} s"
-_NAMELESS: Final = f"it does not fit, and to name what is wrong takes more than {LONGEST_SECONDS:g} s"
+_TOO_SLOW: Final = f"checking it takes more than {LONGEST_SECONDS:g} s or {MOST_MEMORY_GB} GB"
+_NAMELESS: Final = f"it does not fit; what is wrong could not be named in {LONGEST_SECONDS:g} s, or was interrupted"
 _log = logging.getLogger("celery_jobs.payloads")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pydantic_core import from_json, to_json
 from celery_jobs.api.payloads import check
 
 LONGEST_SECONDS: Final = 2.0  # of processor time
+MOST_MEMORY_GB: Final = 1
 MISFIT: Final = "misfit"
 
 _validator = lru_cache(maxsize=4)(check.validator)  # a large one may take 30 MB
@@ -50,6 +52,8 @@ def main() -> None:
     # whoever started it may have signals ignored or blocked
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_GB << 30, MOST_MEMORY_GB << 30))
     with contextlib.suppress(OSError):
         os.nice(5)  # short requests go first
     lines = iter(sys.stdin.buffer.readline, b"")

@@ -204,3 +204,10 @@ def test_everyday_payloads_are_light() -> None:
 )
 def test_what_may_take_long_is_not_light(schema: dict[str, Any]) -> None:
     assert not is_light(canonical(schema), 300)
+
+
+async def test_what_takes_too_much_memory_is_given_up(checker: Checker) -> None:
+    schema = {"properties": {"l": {"items": {"allOf": [{"required": [f"k{n}"]} for n in range(100)]}}}}
+    [(_place, message, _kind)] = await checked(checker, schema, {"l": [{}] * 340_000})
+    assert "could not be named" in message
+    assert await checked(checker, LIST, LONG) == []
