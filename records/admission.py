@@ -30,6 +30,7 @@ from sqlalchemy import (
 from celery_jobs.records.clock import from_now, now
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.states import JobKind, JobStatus
+from celery_jobs.records.submit import CALL
 from celery_jobs.records.tables import jobs, queues, status_in, workers
 
 _c = jobs.c
@@ -54,11 +55,16 @@ class Outgoing:
     retries: int
     kind: JobKind
     celery_id: str
-    extra: str | None
+    function: str | None
+
+    @property
+    def message_task(self) -> str:
+        """The task that the message names."""
+        return self.task if self.function is None else CALL
 
 
 _OUTGOING = (
-    *(_c.id, _c.task, _c.queue, _c.args, _c.kwargs, _c.attempt, _c.retries, _c.kind, _c.celery_id, _c.extra),
+    *(_c.id, _c.task, _c.queue, _c.args, _c.kwargs, _c.attempt, _c.retries, _c.kind, _c.celery_id, _c.function),
     *(_c.priority, _c.seq),
 )
 
@@ -75,7 +81,7 @@ def _outgoing(row: Any) -> Outgoing:
         retries=fields["retries"],
         kind=JobKind(fields["kind"]),
         celery_id=fields["celery_id"] or fields["id"],
-        extra=fields["extra"],
+        function=fields["function"],
     )
 
 

@@ -118,15 +118,17 @@ _FORCE_LATER = (
 )
 
 
-def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> CancelAnswer:
+def cancel(
+    connection: Connection, job_id: JobId, model: type[JobRecord] = JobRecord, *, force: bool = False
+) -> CancelAnswer:
     """Ask for cancellation; repeating it is fine. JobNotFound when unknown or deleted.
 
     With `force` a running plain function is ended with its process; ForceImpossible where it has none of its own.
     """
-    record, moved = _ask(connection, job_id, force)
+    record, moved = _ask(connection, job_id, model, force)
     # it moved between two statements, such as by a retry; what still runs in spite of force cannot be forced
     while record.status is _S.pending or (record.status is _S.running and not force):
-        record, moved = _ask(connection, job_id, force)
+        record, moved = _ask(connection, job_id, model, force)
     if force and record.status in EXECUTING and record.cancel_mode not in _FORCED:
         raise ForceImpossible(job_id)
     return CancelAnswer(_outcome(record.status), record, record.worker, moved and record.status is _S.canceled)
@@ -135,7 +137,7 @@ def cancel(connection: Connection, job_id: JobId, *, force: bool = False) -> Can
 _FORCED = (CancelMode.force, CancelMode.interrupt)
 
 
-def _ask(connection: Connection, job_id: JobId, force: bool) -> tuple[JobRecord, bool]:
+def _ask(connection: Connection, job_id: JobId, model: type[JobRecord], force: bool) -> tuple[JobRecord, bool]:
     """The record now, and whether this request moved it."""
     named = {"job_id": job_id}
     moved = connection.execute(_CANCEL_BY_FORCE if force else _CANCEL, named | {"force": force}).first()
@@ -143,7 +145,7 @@ def _ask(connection: Connection, job_id: JobId, force: bool) -> tuple[JobRecord,
     moved = moved or connection.execute(_CANCEL_REMOTE, named).first()
     if moved is None and force:
         connection.execute(_FORCE_LATER, named)
-    return reads.record(connection, job_id), moved is not None
+    return reads.record(connection, job_id, model), moved is not None
 
 
 def _outcome(status: JobStatus) -> CancelOutcome:
@@ -169,6 +171,7 @@ HIDDEN: dict[str, Any] = {
     "args": "[]",
     "kwargs": "{}",
     "result": null(),
+    "extra": null(),
     "error_traceback": null(),
     **touched(),
 }

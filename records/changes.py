@@ -33,7 +33,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.reads import LISTED_STREAM_COLUMNS, STREAM_COLUMNS
-from celery_jobs.records.record import StreamRow
+from celery_jobs.records.record import JobRecord, StreamRow
 from celery_jobs.records.tables import change_counter, jobs
 
 # above this many watched ids, reading every change costs less than naming them
@@ -72,7 +72,9 @@ def mark_now(connection: Connection) -> int:
     return connection.execute(_OLDEST_OPEN).scalar_one()
 
 
-def changed_since(connection: Connection, mark: int, ids: Collection[JobId]) -> tuple[list[StreamRow], int]:
+def changed_since(
+    connection: Connection, mark: int, ids: Collection[JobId], model: type[JobRecord] = JobRecord
+) -> tuple[list[StreamRow], int]:
     """The rows among `ids` written since `mark` (some perhaps seen before), and the mark for the next look."""
     following = mark_now(connection)  # before the rows: a commit in between is then seen twice, never missed
     query = select(*STREAM_COLUMNS).where(jobs.c.change >= mark)
@@ -80,7 +82,7 @@ def changed_since(connection: Connection, mark: int, ids: Collection[JobId]) -> 
         query = query.where(jobs.c.id.in_(list(ids)))
     wanted = set(ids)
     rows = (row for row in connection.execute(query) if row.id in wanted)
-    return [StreamRow.of(row) for row in rows], following
+    return [StreamRow.of(row, model) for row in rows], following
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,12 @@ def everything_seen(connection: Connection) -> Mark:
 
 
 def everything_since(
-    connection: Connection, mark: Mark, after: tuple[int, int] | None, until: int | None, most: int
+    connection: Connection,
+    mark: Mark,
+    after: tuple[int, int] | None,
+    until: int | None,
+    most: int,
+    model: type[JobRecord] = JobRecord,
 ) -> Look:
     """At most `most` of the rows that were written since a look with this mark, in the order of (change, seq).
 
@@ -231,16 +238,16 @@ def everything_since(
     named: dict[str, Any] = {"start_change": start[0], "start_seq": start[1], "most": most}
     named["until"] = _FURTHEST if until is None else until
     if not mark.open:
-        return _found(connection, _SINCE, named)
+        return _found(connection, _SINCE, named, model)
     late = {"open": list(mark.open), "after_change": after[0], "after_seq": after[1]}
-    return _found(connection, _SINCE_WITH_OPEN, named | late)
+    return _found(connection, _SINCE_WITH_OPEN, named | late, model)
 
 
-def _found(connection: Connection, query: Select[Any], named: dict[str, Any]) -> Look:
+def _found(connection: Connection, query: Select[Any], named: dict[str, Any], model: type[JobRecord]) -> Look:
     rows = connection.execute(query, named).all()
-    return Look([_changed(row) for row in rows if row.id is not None], Mark.of(rows[0].seen))
+    return Look([_changed(row, model) for row in rows if row.id is not None], Mark.of(rows[0].seen))
 
 
-def _changed(row: Any) -> Changed:
+def _changed(row: Any, model: type[JobRecord]) -> Changed:
     entered = Entered(*(getattr(row, column.name) for column in _ENTERED))
-    return Changed(row.change, row.seq, StreamRow.of(row), entered)
+    return Changed(row.change, row.seq, StreamRow.of(row, model), entered)

@@ -11,6 +11,7 @@ JobsError
 ├── JobFinished           a completed or failed job cannot be canceled
 ├── JobUnfinished         only a job that has ended can be retried
 ├── JobNotOurs            the job is known by events only: what it was called with is not
+├── JobNotRepeatable      the job was a function that lived in one process
 ├── RemoteJobGone         the task's job is no longer registered, so it cannot be retried
 ├── InvalidCursor         the text is no place in a list
 ├── ForceImpossible       the worker's pool cannot end the process that runs the job
@@ -127,6 +128,16 @@ class JobNotOurs(JobsError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"Job {job_id} was sent by another program and is known by its events only; retry it there")
+
+
+class JobNotRepeatable(JobsError):
+    """What the job ran was known to the submitting process alone, and only for that one job."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"Job {job_id} ran a function that lived in the process which submitted it; submit it there again, or make it "
+            "a @job"
+        )
 
 
 class RemoteJobGone(JobsError):

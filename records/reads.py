@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Boolean, Connection, Select, func, literal, select
 from sqlalchemy.ext.compiler import compiles
@@ -16,6 +16,7 @@ from celery_jobs.records.tables import jobs
 from celery_jobs.records.text import CleanText
 
 _c = jobs.c
+R = TypeVar("R", bound=JobRecord)
 _WINDOW = 50_000  # a filter that no index serves looks at so many rows in some 25 ms
 
 
@@ -41,7 +42,7 @@ def _has_tag_default(element: has_tag, compiler: Any, **kw: Any) -> str:
 _LIST_COLUMNS = (
     *(_c.id, _c.status, _c.submitted_at, _c.started_at, _c.finished_at, _c.error, _c.artifact_id, _c.task, _c.queue),
     *(_c.worker, _c.attempt, _c.progress, _c.priority, _c.tags, _c.submitted_by, _c.cancel_requested_at),
-    *(_c.cancel_mode, _c.retry_of, _c.celery_id, _c.run_at, _c.expires_at, _c.parent_id, _c.root_id),
+    *(_c.cancel_mode, _c.retry_of, _c.celery_id, _c.run_at, _c.expires_at, _c.parent_id, _c.root_id, _c.extra),
 )
 _RECORD_COLUMNS = (*_LIST_COLUMNS, _c.error_traceback)
 _STREAM_MORE = (_c.version, _c.progress_seq, _c.canceling_at, _c.requeued_at, _c.deleted_at)
@@ -50,36 +51,44 @@ STREAM_COLUMNS = (*_RECORD_COLUMNS, *_STREAM_MORE)
 LISTED_STREAM_COLUMNS = (*_LIST_COLUMNS, *_STREAM_MORE)
 
 
-def record(connection: Connection, job_id: JobId) -> JobRecord:
-    """The record of a job; JobNotFound when unknown or deleted."""
+def record(connection: Connection, job_id: JobId, model: type[R] = JobRecord) -> R:
+    """The record of a job as `model`; JobNotFound when unknown or deleted."""
     row = connection.execute(select(*_RECORD_COLUMNS).where(_c.id == job_id, _c.deleted_at.is_(None))).first()
     if row is None:
         raise JobNotFound(job_id)
-    return JobRecord.of(row)
+    return model.of(row)
 
 
-def result(connection: Connection, job_id: JobId) -> JobResult:
+def result(connection: Connection, job_id: JobId, model: type[JobRecord] = JobRecord) -> JobResult:
     """The record and the result of a job; JobNotFound when unknown or deleted."""
     query = select(*_RECORD_COLUMNS, _c.result).where(_c.id == job_id, _c.deleted_at.is_(None))
     row = connection.execute(query).first()
     if row is None:
         raise JobNotFound(job_id)
-    return JobResult(JobRecord.of(row), row.result)
+    return JobResult(model.of(row), row.result)
 
 
-def stream_rows(connection: Connection, ids: Collection[JobId]) -> dict[JobId, StreamRow]:
+def stream_rows(
+    connection: Connection, ids: Collection[JobId], model: type[JobRecord] = JobRecord
+) -> dict[JobId, StreamRow]:
     """The rows of `ids` for streams; unknown ones are absent, deleted ones say so."""
     found: dict[JobId, StreamRow] = {}
     wanted = list(ids)
     for start in range(0, len(wanted), 500):  # SQLite bounds the parameters of a statement
         query = select(*STREAM_COLUMNS).where(_c.id.in_(wanted[start : start + 500]))
-        found.update((JobId(row.id), StreamRow.of(row)) for row in connection.execute(query))
+        found.update((JobId(row.id), StreamRow.of(row, model)) for row in connection.execute(query))
     return found
 
 
 def page(
-    connection: Connection, chosen: JobFilter, limit: int, below_seq: int | None, *, window: int = _WINDOW
-) -> tuple[Sequence[JobRecord], int | None]:
+    connection: Connection,
+    chosen: JobFilter,
+    limit: int,
+    below_seq: int | None,
+    model: type[R] = JobRecord,
+    *,
+    window: int = _WINDOW,
+) -> tuple[Sequence[R], int | None]:
     """At most `limit` records, newest first, submitted before `below_seq`; and where the next page begins.
 
     None there means the end. With a filter a page may be short, or empty, before it: no call looks at more than
@@ -95,7 +104,7 @@ def page(
         query = query.where(_c.seq >= lowest)
     rows = connection.execute(query.limit(limit + 1)).all()  # one more tells whether this page is the last
     following = rows[limit - 1].seq if len(rows) > limit else lowest
-    return [JobRecord.of(row) for row in rows[:limit]], following if following > 1 else None
+    return [model.of(row) for row in rows[:limit]], following if following > 1 else None
 
 
 def _newest_below(seq: int | None) -> Select[Any]:

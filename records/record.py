@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic_core import PydanticUndefined, to_json
 from ulid import ULID
 
 from celery_jobs.records.ids import JobId, ulid_of
@@ -73,6 +74,7 @@ class JobRecord(BaseModel):
         fields = dict(zip(row._fields, row, strict=True))
         for name in _NO_FIELDS & fields.keys():
             del fields[name]
+        extra = fields.pop("extra", None)
         fields["celery_id"] = fields["celery_id"] or fields["id"]
         fields["status"] = _STATUS[fields["status"]]
         for name in ("id", "artifact_id", "retry_of"):
@@ -81,6 +83,8 @@ class JobRecord(BaseModel):
         fields["cancel_mode"] = fields["cancel_mode"] and CancelMode(fields["cancel_mode"])
         fields["progress"] = fields["progress"] and _progress(fields["progress"])
         fields["links"] = {}
+        if own_fields(cls):
+            fields |= _extra(cls, extra)
         return _blank(cls).model_copy(update=fields)
 
 
@@ -93,6 +97,43 @@ R = TypeVar("R", bound=JobRecord)
 def _blank(model: type[R]) -> R:
     """Lists have 100,000 records: to copy one costs a third of building it."""
     return model.model_construct(id=ULID(bytes(16)), status=JobStatus.pending, submitted_at=datetime.min)  # noqa: DTZ901
+
+
+@cache
+def own_fields(model: type[JobRecord]) -> frozenset[str]:
+    """The fields that a subclass of JobRecord adds."""
+    return frozenset(model.model_fields.keys() - JobRecord.model_fields.keys())
+
+
+def extra_json(record: JobRecord) -> str | None:
+    """The fields that the record's class adds, as they are stored; None where it adds none. ValueError if JSON cannot."""
+    names = own_fields(type(record))
+    return to_json(record.model_dump(mode="json", include=set(names)), inf_nan_mode="null").decode() if names else None
+
+
+def _extra(model: type[JobRecord], stored: str | None) -> dict[str, Any]:
+    """The values of the added fields; what is older than the class has its defaults, or None."""
+    told: dict[str, Any] = json.loads(stored) if stored else {}
+    fields: dict[str, Any] = {}
+    for name in own_fields(model):
+        if name in told:
+            fields[name] = _typed(model, name, told[name])
+        else:
+            default = model.model_fields[name].get_default(call_default_factory=True, validated_data={})
+            fields[name] = None if default is PydanticUndefined else default
+    return fields
+
+
+def _typed(model: type[JobRecord], name: str, value: Any) -> Any:
+    try:
+        return _adapter(model, name).validate_python(value)
+    except ValidationError:
+        return value  # stored by another version of the class: shown as it is, rather than not at all
+
+
+@cache
+def _adapter(model: type[JobRecord], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(model.model_fields[name].annotation)
 
 
 def _progress(stored: str) -> Progress:
@@ -127,7 +168,7 @@ class StreamRow:
     record: JobRecord
 
     @classmethod
-    def of(cls, row: Any) -> Self:
+    def of(cls, row: Any, model: type[JobRecord] = JobRecord) -> Self:
         """The stream's view of a row read with STREAM_COLUMNS."""
         return cls(
             id=JobId(row.id),
@@ -139,7 +180,7 @@ class StreamRow:
             requeued_at=row.requeued_at,
             started_at=row.started_at,
             deleted=row.deleted_at is not None,
-            record=JobRecord.of(row),
+            record=model.of(row),
         )
 
 

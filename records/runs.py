@@ -47,8 +47,17 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """What a hook wrote to the record before its job completes; JSON texts."""
+
+    extra: str | None
+    tags: str
+    progress: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run came to; `run_in_seconds` and `retries` belong to a retry."""
+    """What a run came to; `run_in_seconds` and `retries` belong to a retry, `shown` to one that completes."""
 
     status: JobStatus
     result: str | None = None
@@ -57,6 +66,7 @@ class Ending:
     artifact_id: str | None = None
     run_in_seconds: float | None = None
     retries: int | None = None
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +139,11 @@ def read_for_claim(store: Store, job_id: JobId, patience_seconds: float = 0.0) -
     return store.read_for(patience_seconds, lambda connection: connection.execute(_READ, {"job_id": job_id}).first())
 
 
-def _finish(to: JobStatus) -> Update:
-    """An ending as one statement; a run that was asked to cancel ends canceled whatever it came to."""
+def _finish(to: JobStatus, *shown: ColumnElement[Any]) -> Update:
+    """An ending as one statement; a run that was asked to cancel ends canceled whatever it came to.
+
+    `shown`: columns that a completed run writes besides.
+    """
     running = status_in(_S.running)
 
     def new(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -144,6 +157,8 @@ def _finish(to: JobStatus) -> Update:
         values = {"error": bindparam("new_error")}
     else:
         values = {column.key: new(column) for column in (_c.result, _c.error, _c.error_traceback, _c.artifact_id)}
+        for column in shown:
+            values[str(column.key)] = case((running, bindparam(f"new_{column.key}", type_=column.type)), else_=column)
     return move(
         {_S.running: to, _S.canceling: _S.canceled},
         _c.id == bindparam("job_id"),
@@ -153,11 +168,13 @@ def _finish(to: JobStatus) -> Update:
 
 
 _FINISH = {to: _finish(to) for to in (_S.completed, _S.failed, _S.canceled, _S.pending)}
+_COMPLETE_AS_SHOWN = _finish(_S.completed, _c.extra, _c.tags, _c.progress)
 
 
 def finish(store: Store, claim: Claim, ending: Ending, patience_seconds: float) -> Ended | None:
     """Write how the run ended and answer with what the record says now; None when the run is no longer ours."""
-    row = store.one(_FINISH[ending.status], _finish_parameters(claim, ending), patience_seconds)
+    statement = _FINISH[ending.status] if ending.shown is None else _COMPLETE_AS_SHOWN
+    row = store.one(statement, _finish_parameters(claim, ending), patience_seconds)
     if row is not None:
         return _ended(row)
     # the commit's answer may have been lost: an end that stands under my token was written by me
@@ -182,12 +199,16 @@ def _finish_parameters(claim: Claim, ending: Ending) -> dict[str, Any]:
         return named | {"run_in_seconds": ending.run_in_seconds, "new_retries": ending.retries}
     if ending.status is _S.canceled:
         return named | {"new_error": ending.error}
-    return named | {
+    named |= {
         "new_result": ending.result,
         "new_error": ending.error,
         "new_error_traceback": ending.error_traceback,
         "new_artifact_id": ending.artifact_id,
     }
+    shown = ending.shown
+    if shown is not None:
+        named |= {"new_extra": shown.extra, "new_tags": shown.tags, "new_progress": shown.progress}
+    return named
 
 
 _PROGRESS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ARRAY, Connection, Float, Insert, bindparam, delete, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +17,10 @@ from celery_jobs.records.ids import JobId, new_job_id
 from celery_jobs.records.states import JobKind, JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs, remote_jobs
 from celery_jobs.records.text import clean_list
+
+
+CALL: Final = "celery_jobs.call"  # the task that runs a function which is no task
+HERE: Final = "here"  # where such a function is known to the submitting process alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class IdempotencyKey:
 class NewJob:
     """What a submit asks for; `args` and `kwargs` are JSON texts.
 
+    `function`, `module:name`, runs in place of a task of that name; `extra` holds the fields of a record subclass, as JSON.
     Submitted in a room it names that and its job; where remote workers serve the job, its registration, and no queue.
     """
 
@@ -53,6 +58,8 @@ class NewJob:
     room_id: str | None = None
     job_name: str | None = None
     registration: str | None = None
+    function: str | None = None
+    extra: str | None = None
     idempotency: IdempotencyKey | None = None
 
     @property
@@ -105,6 +112,7 @@ def _insert_arrays() -> Insert:
 _COLUMNS = (
     *("id", "kind", "task", "queue", "args", "kwargs", "priority", "tags", "submitted_by", "run_at"),
     *("interruptible", "retry_on_worker_lost", "max_attempts", "retry_of", "room_id", "job_name", "registration"),
+    *("function", "extra"),
 )
 _INSERT_ARRAYS = _insert_arrays()
 
@@ -186,6 +194,8 @@ def _values(job: NewJob) -> dict[str, Any]:
         "room_id": job.room_id,
         "job_name": job.job_name,
         "registration": job.registration,
+        "function": job.function,
+        "extra": job.extra,
     }
 
 

@@ -73,7 +73,10 @@ jobs = Table(
     Column("retry_of", String(26)),
     Column("parent_id", CleanText),
     Column("root_id", CleanText),
-    Column("extra", CleanText),  # headers and embed of messages that we did not send; fields of record subclasses
+    Column("extra", CleanText),  # json: the fields that a subclass of JobRecord adds
+    # a function that is no task: `module:name`, or HERE where it lives in the process that submitted it; a message then
+    # names the task CALL, and `task` is what people see
+    Column("function", CleanText),
     # --- of a task that was submitted in a room: where, the full name of its job, and the registration that remote
     # workers serve (none where Celery does)
     Column("room_id", CleanText),
