@@ -23,7 +23,9 @@ from celery_jobs.records.queues import check_limit
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.tasks import metrics as counting
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.plugins import make_scheduler
+from celery_jobs.tasks.service import JobService
+from celery_jobs.tasks.surface import Scheduler
 
 DEFAULT_PREFIX = "/api/v1/jobs"
 DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
@@ -127,11 +129,10 @@ class BaseServiceBuilder:
         openapi.install(app, self._own, with_keys=bool(settings.api_keys))
         return app
 
-    def _create_scheduler(self, job_options: JobOptions) -> CeleryScheduler:
-        """The scheduler of the service; override it to plug in another."""
-        return CeleryScheduler(
-            job_options.max_concurrency, settings=self._settings, shutdown_timeout=job_options.shutdown_timeout
-        )
+    def _create_scheduler(self, job_options: JobOptions) -> Scheduler:
+        """The scheduler of the service; override it to plug in another. JOBS_SCHEDULER names one without."""
+        settings = self._settings or load_settings()
+        return make_scheduler(settings, job_options.max_concurrency, job_options.shutdown_timeout)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
@@ -143,6 +144,9 @@ class BaseServiceBuilder:
             else:
                 scheduler = self._create_scheduler(self._job_options)
                 remote = self._remote_settings or load_joblib_settings()
+                if not isinstance(scheduler, JobService):
+                    raise TypeError("not yet")
+                scheduler.serve_in(self._settings or load_settings(), self._job_options.shutdown_timeout)
                 await stack.enter_async_context(lifespan.run_jobs(app, scheduler, remote))
             if self._monitoring and self._job_options is not None:
                 await stack.enter_async_context(monitoring.tell_streams(app))

@@ -14,7 +14,8 @@ from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import InvalidJobId
 from celery_jobs.records.ids import JobId, parse_job_id
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
+from celery_jobs.tasks.surface import Scheduler
 
 # told, not checked: what is no id answers 400, and the framework would make it a 422
 _PATH_ID = Path(
@@ -26,9 +27,14 @@ _PATH_ID = Path(
 )
 
 
-async def get_scheduler(request: Request) -> CeleryScheduler:
-    """The scheduler of the running service."""
+async def get_scheduler(request: Request) -> Scheduler:
+    """The scheduler of the running service, for endpoints of your own."""
     return request.app.state.scheduler
+
+
+async def get_service(request: Request) -> JobService:
+    """The scheduler as the service's own endpoints know it."""
+    return request.app.state.service
 
 
 async def get_hub(request: Request) -> Hub:
@@ -60,7 +66,7 @@ async def get_health(request: Request) -> HealthWatch:
 
 
 HealthDep = Annotated[HealthWatch, Depends(get_health)]
-SchedulerDep = Annotated[CeleryScheduler, Depends(get_scheduler)]
+SchedulerDep = Annotated[JobService, Depends(get_service)]
 HubDep = Annotated[Hub, Depends(get_hub)]
 RowsDep = Annotated[SharedRows, Depends(get_rows)]
 AllJobsDep = Annotated[AllJobs, Depends(get_all_jobs)]

@@ -21,16 +21,17 @@ from celery_jobs.api.stream.hub import Hub
 from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.remote.settings import JobLibSettings
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
 
 Hook = Callable[[FastAPI], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def run_jobs(app: FastAPI, scheduler: CeleryScheduler, remote_settings: JobLibSettings) -> AsyncGenerator[None]:
+async def run_jobs(app: FastAPI, scheduler: JobService, remote_settings: JobLibSettings) -> AsyncGenerator[None]:
     """Scheduler, hub and readers; at the end streams close first, then the scheduler drains, then the database goes."""
     hub = Hub()
-    app.state.scheduler, app.state.hub = scheduler, hub
+    app.state.scheduler = app.state.service = scheduler
+    app.state.hub = hub
     app.state.health = HealthWatch(scheduler.health)
     try:
         await scheduler.start()
@@ -102,7 +103,7 @@ class PlainStartupFailure:
 
 
 @contextlib.contextmanager
-def _told_first(hub: Hub, scheduler: CeleryScheduler) -> Generator[None]:
+def _told_first(hub: Hub, scheduler: JobService) -> Generator[None]:
     """Streams end and nothing new is taken as soon as a signal says so."""
     loop = asyncio.get_running_loop()
 

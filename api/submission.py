@@ -30,7 +30,7 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobResult
 from celery_jobs.records.states import TERMINAL
 from celery_jobs.records.submit import Submitted
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
 from celery_jobs.tasks.submit import SubmitOptions
 
 RETRY_AFTER_SECONDS: Final = "1"
@@ -49,7 +49,7 @@ class Submission:
 
     async def accept(self, task: str, arguments: bytes) -> Response:
         """Record the job and answer 202; the same Idempotency-Key gives the first job again."""
-        return await self._answer(await self._scheduler.submit(task, arguments, self._said(arguments)))
+        return await self._answer(await self._scheduler.submit_json(task, arguments, self._said(arguments)))
 
     async def retry(self, job_id: JobId) -> Response:
         """Record a new job like one that has ended, and answer as to a submit; it takes no arguments of its own."""
@@ -60,8 +60,8 @@ class Submission:
         return await self._answer(await self._scheduler.retry_job(job_id, self._said(b"", again)))
 
     @property
-    def _scheduler(self) -> CeleryScheduler:
-        return self.request.app.state.scheduler
+    def _scheduler(self) -> JobService:
+        return self.request.app.state.service
 
     def _said(self, arguments: bytes, path: str | None = None) -> SubmitOptions:
         given, key = self.options, self.idempotency_key

@@ -135,8 +135,8 @@ class JobNotRepeatable(JobsError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"Job {job_id} ran a function that lived in the process which submitted it; submit it there again, or make it "
-            "a @job"
+            f"Job {job_id} ran a function that lived in the process which submitted it; submit it there again, or make "
+            "it a @job"
         )
 
 

@@ -12,11 +12,13 @@ from sqlalchemy.sql.functions import FunctionElement
 from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobFilter, JobRecord, JobResult, StreamRow
+from celery_jobs.records.states import JobStatus
 from celery_jobs.records.tables import jobs
 from celery_jobs.records.text import CleanText
 
 _c = jobs.c
 R = TypeVar("R", bound=JobRecord)
+_MOST_NAMED = 500  # SQLite bounds the parameters of a statement
 _WINDOW = 50_000  # a filter that no index serves looks at so many rows in some 25 ms
 
 
@@ -68,14 +70,30 @@ def result(connection: Connection, job_id: JobId, model: type[JobRecord] = JobRe
     return JobResult(model.of(row), row.result)
 
 
+def function(connection: Connection, job_id: JobId) -> str | None:
+    """What a job runs that is no task; None for one that is, or is not there."""
+    return connection.execute(select(_c.function).where(_c.id == job_id)).scalar()
+
+
+def statuses(connection: Connection, ids: Collection[JobId]) -> dict[JobId, JobStatus]:
+    """Where these jobs are; unknown and deleted ones are absent."""
+    found: dict[JobId, JobStatus] = {}
+    wanted = list(ids)
+    for start in range(0, len(wanted), _MOST_NAMED):
+        chosen = _c.id.in_(wanted[start : start + _MOST_NAMED])
+        rows = connection.execute(select(_c.id, _c.status).where(chosen, _c.deleted_at.is_(None)))
+        found.update((JobId(row.id), JobStatus(row.status)) for row in rows)
+    return found
+
+
 def stream_rows(
     connection: Connection, ids: Collection[JobId], model: type[JobRecord] = JobRecord
 ) -> dict[JobId, StreamRow]:
     """The rows of `ids` for streams; unknown ones are absent, deleted ones say so."""
     found: dict[JobId, StreamRow] = {}
     wanted = list(ids)
-    for start in range(0, len(wanted), 500):  # SQLite bounds the parameters of a statement
-        query = select(*STREAM_COLUMNS).where(_c.id.in_(wanted[start : start + 500]))
+    for start in range(0, len(wanted), _MOST_NAMED):
+        query = select(*STREAM_COLUMNS).where(_c.id.in_(wanted[start : start + _MOST_NAMED]))
         found.update((JobId(row.id), StreamRow.of(row, model)) for row in connection.execute(query))
     return found
 

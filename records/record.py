@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core import PydanticUndefined, to_json
@@ -106,7 +106,7 @@ def own_fields(model: type[JobRecord]) -> frozenset[str]:
 
 
 def extra_json(record: JobRecord) -> str | None:
-    """The fields that the record's class adds, as they are stored; None where it adds none. ValueError if JSON cannot."""
+    """The fields that the record's class adds, as they are stored; None without any, ValueError if JSON cannot."""
     names = own_fields(type(record))
     return to_json(record.model_dump(mode="json", include=set(names)), inf_nan_mode="null").decode() if names else None
 
@@ -133,7 +133,7 @@ def _typed(model: type[JobRecord], name: str, value: Any) -> Any:
 
 @cache
 def _adapter(model: type[JobRecord], name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(model.model_fields[name].annotation)
+    return TypeAdapter(cast(Any, model.model_fields[name].annotation))
 
 
 def _progress(stored: str) -> Progress:

@@ -30,7 +30,10 @@ _KEPT = (
 
 
 def again(connection: Connection, job_id: JobId) -> NewJob:
-    """A new job that does what this one did; JobNotFound, JobUnfinished, JobNotOurs, JobNotRepeatable, RemoteJobGone."""
+    """A new job that does what this one did.
+
+    JobNotFound, JobUnfinished, JobNotOurs, JobNotRepeatable, RemoteJobGone.
+    """
     query = select(*_KEPT, _c.tags, _c.status, _c.kind).where(_c.id == job_id, _c.deleted_at.is_(None))
     row = connection.execute(query).first()
     if row is None:

@@ -98,6 +98,13 @@ class Settings(BaseSettings):
         description="Modules with tasks; API and workers load them.",
         examples=["my_tasks,reports.tasks"],
     )
+    scheduler: str | None = Field(
+        default=None,
+        pattern=r"^[\w.]+:\w+$",
+        description="The scheduler's class, where it is your own: `module:Class`. Workers load it for its hooks, `up` "
+        "and `api` serve it.",
+        examples=["my_service:TaggedScheduler"],
+    )
     default_queue: str = Field(default="jobs", min_length=1, description="The queue of tasks that name none.")
     max_concurrency: int | None = Field(
         default=None,

@@ -18,7 +18,6 @@ from celery_jobs.records.states import JobKind, JobStatus
 from celery_jobs.records.tables import idempotency_keys, jobs, remote_jobs
 from celery_jobs.records.text import clean_list
 
-
 CALL: Final = "celery_jobs.call"  # the task that runs a function which is no task
 HERE: Final = "here"  # where such a function is known to the submitting process alone
 
@@ -37,7 +36,7 @@ class IdempotencyKey:
 class NewJob:
     """What a submit asks for; `args` and `kwargs` are JSON texts.
 
-    `function`, `module:name`, runs in place of a task of that name; `extra` holds the fields of a record subclass, as JSON.
+    `function`, `module:name`, runs in place of a task; `extra` holds the fields of a record subclass, as JSON.
     Submitted in a room it names that and its job; where remote workers serve the job, its registration, and no queue.
     """
 

@@ -18,6 +18,11 @@ _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # such an object is how Celery's messages spell what JSON has no word for: it would arrive as something else, or never
 _RESERVED: Final = {"__type__", "__value__"}
 _MOST_FAULTS: Final = 100
+_PLAIN: Final = "what JSON has: text, numbers, true, false, None, lists and dicts of these"
+
+
+class ArgumentsCannotCross(TypeError):
+    """An argument would arrive as something else than it is, or not at all."""
 
 
 class Arguments:
@@ -79,6 +84,41 @@ class Arguments:
     def _invalid(self, message: str, kind: str, *place: str | int) -> ArgumentsInvalid:
         return ArgumentsInvalid(self.name, [{"loc": ["body", *place], "msg": message, "type": kind}])
 
+    def call_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, str]:
+        """The arguments of a Python call as two JSON texts, positional and by name.
+
+        TypeError for a call that does not fit the signature, ArgumentsCannotCross for a value that JSON and the
+        annotation of its parameter do not bring back, ArgumentsInvalid for one of another type than annotated.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            self._demand_crossing(self._signature.parameters[name], value)
+        spread = self._name_of(inspect.Parameter.VAR_POSITIONAL)
+        rest = self._name_of(inspect.Parameter.VAR_KEYWORD)
+        if bound.arguments.get(spread):
+            return _json(list(bound.args)), _json(bound.kwargs)  # what is behind the names has places only
+        named = {name: value for name, value in bound.arguments.items() if name not in (spread, rest)}
+        return "[]", self.check_json(_json({**named, **bound.arguments.get(rest, {})}).encode())
+
+    def _name_of(self, kind: Any) -> str:
+        return next((each.name for each in self._signature.parameters.values() if each.kind is kind), "")
+
+    def _demand_crossing(self, parameter: inspect.Parameter, value: Any) -> None:
+        hint = self._hint(parameter)
+        told = None
+        if _is_json(hint) and not _is_plain(value):
+            told = f"annotate the parameter with its type, or pass {_PLAIN}"
+        else:
+            try:
+                _json(value)
+            except (ValueError, TypeError) as error:
+                told = f"{error}; pass {_PLAIN}"
+        if told is not None:
+            kind = type(value).__name__
+            raise ArgumentsCannotCross(
+                f"argument {parameter.name!r} of {self.name} is a {kind} that cannot cross: {told}"
+            )
+
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The typed values that the function is called with; raises ValidationError or TypeError."""
         args, kwargs = list(args), dict(kwargs)
@@ -120,6 +160,20 @@ def _is_json(hint: Any) -> bool:
     return hint in _JSON_TYPES or (
         typing.get_origin(hint) in (dict, list) and all(_is_json(a) for a in typing.get_args(hint))
     )
+
+
+def _json(value: Any) -> str:
+    return to_json(value, inf_nan_mode="constants").decode("utf-8")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON brings it back as it is (a tuple as a list, as everywhere in Celery)."""
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        return all(isinstance(key, str) and _is_plain(item) for key, item in members.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in cast("list[Any]", value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _has_infinity(text: str) -> bool:

@@ -66,7 +66,8 @@ def use_embedded_broker() -> None:
 
 def import_tasks(settings: Settings) -> None:
     """Import the example task and the modules of JOBS_IMPORTS; SettingsError names one that cannot be imported."""
-    importlib.import_module("celery_jobs.tasks.compute")
+    for ours in ("celery_jobs.tasks.compute", "celery_jobs.tasks.call"):
+        importlib.import_module(ours)
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

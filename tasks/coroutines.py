@@ -41,8 +41,8 @@ def _run_for_ever(running: asyncio.AbstractEventLoop) -> None:
 class RunningCoroutine:
     """A coroutine on the loop; its outcome is there only when it has really ended."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._loop = loop()
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], on: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = on or loop()
         self._ended: Future[asyncio.Task[Any]] = Future()
         self._task: asyncio.Task[Any] | None = None
         # the task sees the context of the slot, where the current job lives

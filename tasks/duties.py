@@ -20,6 +20,7 @@ from celery_jobs.tasks.duty import stop_all
 from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
 from celery_jobs.tasks.folder import FolderLock
 from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.hooks import Hooks
 from celery_jobs.tasks.job import JobTask, registered
 from celery_jobs.tasks.nudge import Nudges
 from celery_jobs.tasks.process import Process
@@ -30,12 +31,14 @@ from celery_jobs.tasks.worker import most_slots, served_queues
 class Duties:
     """The running parts of a service; calls block, so they belong in a thread."""
 
-    def __init__(self, settings: Settings, store: Store, max_concurrency: int | None, lock: FolderLock) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, max_concurrency: int | None, lock: FolderLock, hooks: Hooks
+    ) -> None:
         self.store = store
-        self.tasks: dict[str, JobTask] = registered()
+        self.tasks: dict[str, JobTask] = {name: task for name, task in registered().items() if task.offered}
         self._lock = lock
         self.hints = Hints(settings)
-        here = Process(settings, store, self.hints)
+        here = Process(settings, store, self.hints, hooks=hooks)
         if settings.embedded:
             here.worker = f"embedded@{platform.node()}"
             here.incarnation = uuid4().hex
@@ -83,7 +86,7 @@ class Duties:
         self._lock.release()
 
 
-def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds: float) -> Duties:
+def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds: float, hooks: Hooks) -> Duties:
     """Import the tasks, open the database and begin every duty; SettingsError, DatabaseUnavailable."""
     if settings.embedded:
         use_embedded_broker()  # before any task is declared: a task takes its settings then
@@ -98,7 +101,7 @@ def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds
         undo.callback(store.close)
         check(store)
         undo.callback(process.become, None)
-        duties = Duties(settings, store, max_concurrency, lock)
+        duties = Duties(settings, store, max_concurrency, lock, hooks)
         undo.callback(duties.hints.close)
         undo.callback(duties.stop, 0.0)
         duties.start()

@@ -22,8 +22,8 @@ from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId, job_id_of
 from celery_jobs.records.runs import Claim, Ended, Ending
 from celery_jobs.records.states import JobStatus
-from celery_jobs.records.text import clean
-from celery_jobs.tasks import context, metrics, process
+from celery_jobs.records.text import clean, one_line
+from celery_jobs.tasks import context, metrics, process, telling
 from celery_jobs.tasks.active import Run, active_runs
 from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
@@ -91,7 +91,7 @@ def _claim(task: Any, request: Any, run: Run) -> Claim:
         attempt,
         run.token,
         here.runner,
-        coroutine=task.coroutine,
+        coroutine=task.is_coroutine(run.job_id),
         patience_seconds=patience,
     )
     if claim is None:
@@ -139,11 +139,13 @@ def _run(
     token = context.enter(task, run)
     try:
         value = _call(task, run, args, kwargs)
-        return _completed(task, value), value, None
+        return _completed(run, value), value, None
     except (asyncio.CancelledError, context.JobCanceled) as error:
         if run.cancel_requested or run.lost:
             return Ending(JobStatus.canceled), None, error
         return _failed(error)  # canceled by itself, not by a request
+    except telling.HookFailed as failed:
+        return _failed(failed.error, f" (in {failed.where})")
     except Retry as retry:
         return task.retry_ending(retry), None, retry
     except Ignore as error:
@@ -161,7 +163,7 @@ def _call(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     value = task.run(*args, **kwargs)
     if not inspect.isawaitable(value):
         return value
-    running = RunningCoroutine(value if inspect.iscoroutine(value) else _awaited(value))
+    running = RunningCoroutine(value if inspect.iscoroutine(value) else _awaited(value), task.loop())
     run.interruptible_by(running.interrupt)
     try:
         return running.outcome()
@@ -176,13 +178,14 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _completed(task: Any, value: Any) -> Ending:
+def _completed(run: Run, value: Any) -> Ending:
     text = encode_result(value, process.current().settings.max_result_bytes)
-    return Ending(JobStatus.completed, result=text, artifact_id=context.artifact_of(value))
+    ending = Ending(JobStatus.completed, result=text, artifact_id=context.artifact_of(value))
+    return ending if process.current().hooks.on_result is None else telling.tell(run, value, ending)
 
 
-def _failed(error: BaseException) -> tuple[Ending, None, BaseException]:
-    line, text = error_line(error), traceback_text(error)
+def _failed(error: BaseException, where: str = "") -> tuple[Ending, None, BaseException]:
+    line, text = one_line(error_line(error) + where), traceback_text(error)
     return Ending(JobStatus.failed, error=line, error_traceback=text), None, error_for_celery(error, line, text)
 
 

@@ -13,8 +13,10 @@ from celery.backends.base import DisabledBackend
 from celery.exceptions import MaxRetriesExceededError, Retry
 from celery.utils.time import get_exponential_backoff_interval
 
+from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Ending
 from celery_jobs.records.states import CancelMode, JobStatus
+from celery_jobs.tasks import coroutines
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.context import request_of
@@ -37,6 +39,15 @@ class JobTask(Task):
     # not under the option's own name: Celery 5.7 has one of that name, which would send the message again itself
     rerun_when_lost: bool = False
     max_attempts: int = 3
+    offered: bool = True  # over HTTP
+
+    def is_coroutine(self, _job_id: JobId) -> bool:
+        """Whether this job can be interrupted."""
+        return self.coroutine
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where its coroutines run."""
+        return coroutines.loop()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # a task's own argument may be called `self`
         """Run as a job in a worker; a direct call in a program just calls the function."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from celery_jobs.records.runs import Runner
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.store import Store
+from celery_jobs.tasks import plugins
 from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.hooks import Hooks
 
 
 @dataclass
@@ -20,6 +22,7 @@ class Process:
     hints: Hints
     worker: str = ""
     incarnation: str = ""  # empty in a process that runs no jobs
+    hooks: Hooks = field(default_factory=Hooks)
     forks: bool = False  # True in the children of a prefork worker
     pid: int = field(default_factory=os.getpid)
 
@@ -45,7 +48,7 @@ def current() -> Process:
         raise ServiceEnded("the service of this process has ended")
     if _current is None:
         settings = load_settings()
-        become(Process(settings, Store(settings.database_url), Hints(settings)))
+        become(Process(settings, Store(settings.database_url), Hints(settings), hooks=plugins.hooks(settings)))
     assert _current is not None
     return _current
 
@@ -66,6 +69,7 @@ def become_child() -> Process:
         hints=Hints(parent.settings),
         worker=parent.worker,
         incarnation=parent.incarnation,
+        hooks=parent.hooks,
         forks=True,
     )
     become(child)

@@ -1,41 +1,37 @@
-"""The scheduler: what the HTTP layer and Python callers hold (contract, sections 3, 5 and 6).
-
-It writes records and sends hints; running is the workers' business. Every method may be called from one event loop.
-"""
+"""`CeleryScheduler`: jobs on Celery for Python callers (contract, section 6); sync.py is the same without a loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Self
 
-from celery_jobs.records import cancel, changes, queues, reads, retry
-from celery_jobs.records.cancel import CancelAnswer
-from celery_jobs.records.changes import Look, Mark
-from celery_jobs.records.errors import ShuttingDown, TaskNotFound
-from celery_jobs.records.ids import JobId
-from celery_jobs.records.queues import UNSET, Unset, check_limit
-from celery_jobs.records.record import JobFilter, JobRecord, JobResult, QueueView, StreamRow
-from celery_jobs.records.settings import Settings, load_settings
-from celery_jobs.records.states import CancelOutcome
-from celery_jobs.records.store import AsyncStore
+from ulid import ULID
+
+from celery_jobs.records.errors import ResultUnavailable
+from celery_jobs.records.ids import JobId, parse_job_id, ulid_of
+from celery_jobs.records.record import JobFilter, JobRecord, JobResult
+from celery_jobs.records.settings import Settings
+from celery_jobs.records.states import CancelOutcome, JobStatus
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.tasks import catalog, metrics
-from celery_jobs.tasks.catalog import TaskView
-from celery_jobs.tasks.census import Census, Numbers
-from celery_jobs.tasks.duties import Duties, begin
-from celery_jobs.tasks.health import Check, Health
-from celery_jobs.tasks.job import JobTask
-from celery_jobs.tasks.submit import GroupSubmit, SubmitOptions
+from celery_jobs.tasks import call, transaction
+from celery_jobs.tasks.results import decode_result
+from celery_jobs.tasks.service import JobService
+from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
+from celery_jobs.tasks.surface import Scheduler
+from celery_jobs.tasks.targets import Call, job_of
 
-DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
-_PAGE = 100  # of a whole list
-_LONGEST_REST_SECONDS = 0.02
-_NO_OPTIONS = SubmitOptions()
+AnyId = ULID | str
 
 
-class CeleryScheduler:
-    """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing."""
+class CeleryScheduler(JobService, Scheduler):
+    """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing.
+
+    Subclass it for `_make_record` and `_on_job_result`. Without a service around it, it starts with its first call, or
+    as `async with`; end it with `shutdown`.
+    """
 
     def __init__(
         self,
@@ -44,248 +40,149 @@ class CeleryScheduler:
         settings: Settings | None = None,
         shutdown_timeout: float | None = None,
     ) -> None:
-        self.settings = settings or load_settings()
-        self._max_concurrency = check_limit(max_concurrency) or self.settings.max_concurrency
-        # what a deployment sets wins over what the program was written with
-        configured = self.settings.shutdown_timeout_seconds
-        default = DEFAULT_SHUTDOWN_TIMEOUT_SECONDS if shutdown_timeout is None else shutdown_timeout
-        self.shutdown_timeout = default if configured is None else configured
-        self._stopping = False
-        self._duties: Duties | None = None
+        super().__init__(max_concurrency, settings=settings, shutdown_timeout=shutdown_timeout)
+        self._starting = asyncio.Lock()
 
-    # --- life
+    async def __aenter__(self) -> Self:
+        await self._ready()
+        return self
 
-    async def start(self) -> None:
-        """Open the database, begin to dispatch and sweep, and run the embedded worker where no broker is set.
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
 
-        SettingsError when it cannot: nothing is left half started.
-        """
-        self._duties = await asyncio.to_thread(begin, self.settings, self._max_concurrency, self.shutdown_timeout)
-        self._async = AsyncStore(self._duties.store)
-        self._submits = GroupSubmit(self._async)
-        dispatcher = self._duties.dispatcher
-        self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
-        self._census = Census(self._async)
-
-    async def shutdown(self, timeout: float | None = None) -> None:
-        """Take no new jobs, let those here finish for `timeout` seconds, cancel the rest, then close the database."""
-        self.begin_shutdown()
-        duties = self._duties
-        if duties is None:
+    async def _ready(self) -> None:
+        if self.started:
             return
-        await asyncio.to_thread(duties.stop, self.shutdown_timeout if timeout is None else timeout)
-        self._census.stop()
-        await self._async.close()
-        await asyncio.to_thread(duties.close)
-        self._duties = None
+        async with self._starting:
+            if not self.started:
+                self._refuse_when_stopping()
+                await self.start()
 
-    def begin_shutdown(self) -> None:
-        """From now on submits raise ShuttingDown; safe in a signal handler."""
-        self._stopping = True
+    # --- hooks, for subclasses
 
-    def hurry(self) -> None:
-        """Jobs that end with the service get no more time; safe in a signal handler."""
-        if self._duties is not None:
-            self._duties.hurry()
+    def _make_record(self, job_id: ULID, submitted_at: datetime) -> JobRecord:
+        """The record of a job that is being submitted; override it to return a JobRecord subclass with more fields."""
+        return JobRecord(id=job_id, status=JobStatus.pending, submitted_at=submitted_at)
 
-    @property
-    def _running(self) -> Duties:
-        if self._duties is None:
-            raise RuntimeError("the scheduler is not started")
-        return self._duties
+    async def _on_job_result(self, record: JobRecord, result: Any) -> None:
+        """Override it to write to the live record of a job whose code has returned; it runs where the job ran.
+
+        What it raises makes the job failed. It may write the fields of a subclass, `artifact_id`, `tags`, `progress`.
+        """
 
     # --- jobs
 
-    async def submit(self, task: str, kwargs_json: bytes, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
-        """Record a job; it is durable when this returns, and dispatch follows by itself.
+    async def add_job(self, target: Any, /, *args: Any, **kwargs: Any) -> ULID:
+        """Submit a job that calls `target` with these arguments; its id, when its record is on disk.
 
-        `kwargs_json` is a JSON object. TaskNotFound, ArgumentsInvalid, IdempotencyKeyReused, DatabaseUnavailable,
-        ShuttingDown.
+        `target`: a @job, a signature of one, its name, or a function that workers can import; in the embedded service
+        also any callable, coroutine function or awaitable. TypeError for what cannot cross to a worker, KeyError for an
+        unknown name, ValueError for arguments that do not fit, RuntimeError after `shutdown`.
         """
-        self._refuse_when_stopping()
-        declared = self._running.tasks.get(task)
-        if declared is None:
-            raise TaskNotFound(task)
-        return await self._submit(self._new_job(declared, kwargs_json), options)
+        return await self.submit(target, *args, **kwargs)
 
-    async def retry_job(self, job_id: JobId, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
-        """Record a new job with the task and the arguments of one that has ended; options that are given win over its.
+    async def submit(
+        self, target: Any, /, *args: Any, connection: Any = None, options: SubmitOptions = NO_OPTIONS, **kwargs: Any
+    ) -> ULID:
+        """Like `add_job`, with options, and, where a `connection` is given, inside the caller's transaction on it.
 
-        JobNotFound, JobUnfinished, JobNotOurs, IdempotencyKeyReused, DatabaseUnavailable, ShuttingDown.
+        Then the job exists if and only if that transaction commits. `connection`: SQLAlchemy's AsyncConnection,
+        AsyncSession, Connection or Session, to the database of the records. An argument of the task that is called
+        `connection` or `options` goes into a signature: `submit(task.s(options=…))`.
         """
+        await self._ready()
         self._refuse_when_stopping()
-        return await self._submit(await self._async.read(retry.again, job_id), options)
+        job, held = self._job_of(target, args, kwargs)
+        options = options.checked(job)
+        if held is not None:
+            call.hold(job.id, held, self._running.store)
+        try:
+            if connection is None:
+                return ulid_of((await self._submit(job, options)).job_id)
+            return ulid_of((await self._submit_within(connection, job, options)).job_id)
+        except BaseException:
+            call.drop(job.id)
+            raise
 
-    async def submit_new(self, job: NewJob, options: SubmitOptions = _NO_OPTIONS) -> Submitted:
-        """Record a job that is checked already, such as a task for remote workers; errors as of `submit`.
+    def _job_of(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        settings, tasks = self.settings, self._running.tasks
+        queue = settings.default_queue
+        return job_of(target, args, kwargs, tasks=tasks, default_queue=queue, embedded=settings.embedded)
 
-        RemoteJobNotFound when its registration was removed meanwhile.
+    async def _submit_within(self, connection: Any, job: NewJob, options: SubmitOptions) -> Submitted:
+        job = self.hooks.recorded(options.applied(job, self.settings.idempotency_seconds))
+        ours = await self._async.read(transaction.place)
+        told = partial(self._submitted, job)
+        if transaction.is_async(connection):
+            return await transaction.insert_async(connection, job, ours, told)
+        return transaction.insert(connection, job, ours, told)
+
+    async def get_status(self, job_id: AnyId) -> JobStatus:
+        """Where the job is now; KeyError."""
+        return (await self.get_record(job_id)).status
+
+    async def get_record(self, job_id: AnyId) -> JobRecord:
+        """All that is known of the job, as the class that `_make_record` returns; KeyError."""
+        await self._ready()
+        return await self.record(_id(job_id))
+
+    async def get_all_records(self) -> list[JobRecord]:
+        """Every job, newest first, without tracebacks; a service with many streams them by `stream_records`."""
+        await self._ready()
+        return [record async for batch in self.stream_records(JobFilter()) for record in batch]
+
+    async def cancel(self, job_id: AnyId, *, force: bool = False) -> bool:
+        """Ask for cancellation; False when the job has already finished. KeyError.
+
+        `force` ends the process of a plain function after JOBS_CANCEL_GRACE_SECONDS, where it has one of its own.
         """
-        self._refuse_when_stopping()
-        return await self._submit(job, options)
+        await self._ready()
+        answer = await self._ask_to_cancel(_id(job_id), force=force)
+        return answer.outcome is CancelOutcome.requested or answer.at_once
 
-    async def _submit(self, job: NewJob, options: SubmitOptions) -> Submitted:
-        submitted = await self._submits.submit(options.applied(job, self.settings.idempotency_seconds))
-        if not submitted.replayed:
-            if job.registration is None:
-                self._running.hints.appeared(submitted.job_id)
-                self._running.dispatcher.wake(job.queue)
-            else:
-                # whoever waits for something to claim, in whatever process, hears it at once
-                self.changed([submitted.job_id, job.registration])
-            metrics.submitted(job.task if job.registration is None else metrics.REMOTE, job.queue or "")
-        return submitted
+    async def delete(self, job_id: AnyId) -> None:
+        """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. KeyError."""
+        await self._ready()
+        await self.delete_job(_id(job_id))
 
-    def changed(self, ids: Collection[str]) -> None:
-        """Jobs with these ids were written by others than this scheduler; after the commit."""
-        self._running.hints.changed(*(JobId(each) for each in ids))
+    async def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
+        """Return when the job has ended; TimeoutError after `timeout` seconds, KeyError (also once it is deleted).
 
-    def _refuse_when_stopping(self) -> None:
-        if self._stopping:
-            raise ShuttingDown
+        RuntimeError when the scheduler is shut down meanwhile. It hears of the end by notification.
+        """
+        await self._ready()
+        known = _id(job_id)
+        future = self._ends.wait(known)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise TimeoutError(f"job {known} has not ended after {timeout} s") from None
+        finally:
+            self._ends.leave(known, future)
 
-    def _new_job(self, declared: JobTask, kwargs_json: bytes) -> NewJob:
-        return NewJob(
-            task=declared.name,
-            queue=declared.queue or self.settings.default_queue,
-            kwargs=declared.arguments.check_json(kwargs_json),
-            priority=declared.submit_priority,
-            interruptible=declared.coroutine,
-            retry_on_worker_lost=declared.rerun_when_lost,
-            max_attempts=declared.max_attempts,
-        )
+    async def get_result(self, job_id: AnyId) -> Any:
+        """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""
+        await self._ready()
+        return value_of(await self.result(_id(job_id)))
 
-    async def record(self, job_id: JobId) -> JobRecord:
-        """The record of a job; JobNotFound."""
-        return await self._async.read(reads.record, job_id)
+    async def set_max_concurrency(self, max_concurrency: int | None, queue: str | None = None) -> None:
+        """At most so many jobs of the queue (the default one) at once, over all workers; None for no limit.
 
-    async def result(self, job_id: JobId) -> JobResult:
-        """The record and the result of a job; JobNotFound."""
-        return await self._async.read(reads.result, job_id)
+        It acts at once and never interrupts a running job. ValueError below 1, KeyError for an unknown queue.
+        """
+        await self._ready()
+        await self.change_queue(queue or self.settings.default_queue, max_concurrency=max_concurrency)
 
-    async def stream_records(self, chosen: JobFilter, below: int | None = None) -> AsyncIterator[Sequence[JobRecord]]:
-        """All records that match, newest first, from `below` on; no connection is held between two of its pages."""
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            records, below = await self._async.read(reads.page, chosen, _PAGE, below)
-            yield records
-            if below is None:
-                return
-            # as long for all other calls of this loop as for the list
-            await asyncio.sleep(min(loop.time() - began, _LONGEST_REST_SECONDS))
 
-    async def page(
-        self, chosen: JobFilter, limit: int, below: int | None = None
-    ) -> tuple[Sequence[JobRecord], int | None]:
-        """The newest `limit` records that match, submitted before `below`; and where the next page begins, if any."""
-        loop = asyncio.get_running_loop()
-        found: list[JobRecord] = []
-        while True:
-            began = loop.time()
-            records, below = await self._async.read(reads.page, chosen, limit - len(found), below)
-            found += records
-            if below is None or len(found) == limit:
-                return found, below
-            await asyncio.sleep(loop.time() - began)  # a filter that fits few reads on, and leaves others their turn
+def _id(job_id: AnyId) -> JobId:
+    return parse_job_id(str(job_id))
 
-    async def cancel_job(self, job_id: JobId, *, force: bool = False) -> tuple[CancelOutcome, JobRecord]:
-        """Ask for cancellation; the answer says whether it is canceled, still ending, or came too late. JobNotFound."""
-        answer = await self._async.write(cancel.cancel, job_id, force=force)
-        self.asked_to_cancel(answer)
-        return answer.outcome, answer.record
 
-    def asked_to_cancel(self, answer: CancelAnswer) -> None:
-        """Hints that follow a cancel request; after the commit."""
-        job_id = JobId(str(answer.record.id))
-        self._running.hints.changed(job_id)
-        if answer.outcome is CancelOutcome.requested:
-            self._running.nudges.look(answer.record.celery_id or job_id, answer.worker)
-        elif answer.outcome is CancelOutcome.canceled:
-            self._running.dispatcher.wake()
-        if answer.at_once:
-            metrics.canceled(metrics.AT_ONCE, 0.0)
-
-    async def delete(self, job_id: JobId) -> None:
-        """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. JobNotFound."""
-        deleted = await self._async.write(cancel.delete_job, job_id)
-        self._running.hints.changed(job_id)
-        if deleted.executing:
-            self._running.nudges.look(deleted.celery_id, deleted.worker)
-        if deleted.at_once:
-            metrics.canceled(metrics.AT_ONCE, 0.0)
-        self._running.dispatcher.wake()
-
-    # --- queues, tasks, health
-
-    async def queues(self) -> list[QueueView]:
-        """Every queue, by name."""
-        return await self._async.read(queues.views)
-
-    async def queue(self, name: str) -> QueueView:
-        """One queue; QueueNotFound."""
-        return await self._async.read(queues.view, name)
-
-    async def change_queue(
-        self, name: str, *, max_concurrency: int | Unset | None = UNSET, paused: bool | Unset = UNSET
-    ) -> QueueView:
-        """Set a queue's limit or pause; QueueNotFound, InvalidLimit. Never interrupts a running job."""
-        view = await self._async.write(queues.change, name, max_concurrency, paused)
-        self._running.dispatcher.wake()
-        if view.max_concurrency is not None:
-            self._running.nudges.grow()
-        return view
-
-    def new_task(self, name: str, payload_json: bytes, *, room_id: str, job_name: str) -> NewJob:
-        """A job of a task that was named by its category, checked; ArgumentsInvalid."""
-        job = self._new_job(self._running.tasks[name], payload_json)
-        return replace(job, room_id=room_id, job_name=job_name)
-
-    def categorized(self) -> dict[str, TaskView]:
-        """The tasks that are global jobs of the second API too, by `category:name`."""
-        return catalog.categorized(self._running.tasks, self.settings.default_queue)
-
-    @property
-    def store(self) -> AsyncStore:
-        """The records, for statements that are nobody else's business."""
-        return self._async
-
-    def tasks(self) -> list[TaskView]:
-        """The tasks that may be submitted, by name."""
-        return catalog.views(self._running.tasks, self.settings.default_queue)
-
-    async def ready(self) -> bool:
-        """True when the database answers; nothing else is looked at."""
-        return (await self._health.database())[0].ok
-
-    async def numbers(self) -> Numbers | None:
-        """The jobs by queue and status, and the live workers; bounded to about a second, None when it cannot tell."""
-        return await self._census.look()
-
-    async def health(self) -> dict[str, Check]:
-        """The checks database, broker and workers; bounded to about a second, never raises."""
-        return await self._health.checks()
-
-    # --- what streams read
-
-    async def rows(self, ids: Collection[JobId]) -> dict[JobId, StreamRow]:
-        """The rows of these jobs; unknown ones are absent, deleted ones say so."""
-        return await self._async.read(reads.stream_rows, ids)
-
-    async def changed_since(self, mark: int | None, ids: Collection[JobId]) -> tuple[list[StreamRow], int]:
-        """What changed among `ids` since the mark, and the next mark; without a mark only the present one."""
-        if mark is None:
-            return [], await self._async.read(changes.mark_now)
-        return await self._async.read(changes.changed_since, mark, ids)
-
-    async def everything_seen(self) -> Mark:
-        """The mark of a look at all jobs now."""
-        return await self._async.read(changes.everything_seen)
-
-    async def everything_since(self, mark: Mark, after: tuple[int, int] | None, until: int | None, most: int) -> Look:
-        """The rows of all jobs written since a look with this mark, in order; `after` and `until` bound them."""
-        return await self._async.read(changes.everything_since, mark, after, until, most)
-
-    def on_hint(self, callback: Callable[[set[JobId]], None]) -> None:
-        """Call back with the ids that changed, from any thread; a hint may be lost."""
-        self._running.hints.listen(callback)
+def value_of(found: JobResult) -> Any:
+    """The result of a job that completed; ResultUnavailable says what it is instead."""
+    record = found.record
+    if record.status is JobStatus.completed:
+        return decode_result(found.result_json or "null")
+    told = f": {record.error}" if record.error else ""
+    raise ResultUnavailable(f"job {record.id} is {record.status}{told}")

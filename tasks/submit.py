@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from celery_jobs.records import submit
 from celery_jobs.records.doubt import ANSWER_WITHIN_SECONDS
@@ -44,11 +45,25 @@ class SubmitOptions:
             job,
             priority=job.priority if self.priority is None else self.priority,
             tags=job.tags if self.tags is None else self.tags,
-            run_at=self.run_at,
-            expires_in_seconds=self.expires_in_seconds,
+            run_at=job.run_at if self.run_at is None else self.run_at,
+            expires_in_seconds=job.expires_in_seconds if self.expires_in_seconds is None else self.expires_in_seconds,
             submitted_by=self.submitted_by,
             idempotency=self.key(keep_seconds),
         )
+
+    def checked(self, job: NewJob) -> SubmitOptions:
+        """The options of a Python caller, whose key counts for the job's task; ValueError for one that is wrong."""
+        if self.priority is not None and not 0 <= self.priority <= 100:
+            raise ValueError(f"priority must be between 0 and 100, not {self.priority}")
+        if isinstance(self.tags, str) or any(not isinstance(tag, str) or not tag for tag in self.tags or ()):
+            raise ValueError(f"tags must be a list of texts that are not empty, not {self.tags!r}")
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise ValueError("run_at must have an offset, such as datetime.now(UTC) has")
+        if self.expires_in_seconds is not None and not self.expires_in_seconds >= 0:
+            raise ValueError(f"expires_in_seconds must be at least 0, not {self.expires_in_seconds}")
+        if self.idempotency_key is None or self.fingerprint:
+            return self
+        return replace(self, idempotency_scope=f"python\n{job.task}", fingerprint=f"{job.args}{job.kwargs}".encode())
 
     def key(self, keep_seconds: float) -> IdempotencyKey | None:
         """The caller's key, if any, and what it stands for."""
@@ -56,6 +71,9 @@ class SubmitOptions:
             return None
         digest = hashlib.sha256(self.fingerprint).hexdigest()
         return IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
+
+
+NO_OPTIONS: Final = SubmitOptions()
 
 
 class GroupSubmit:

@@ -14,7 +14,7 @@ from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.outage import is_momentary, is_outage
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.records.work import OneStatement, calling
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
 from celery_jobs.tasks.submit import SubmitOptions
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Work = Callable[Concatenate[Connection, P], T]
 class Records(Protocol):
     """What the routes need of a database; each call is a transaction of its own, so that nothing is held in between."""
 
-    scheduler: CeleryScheduler | None  # where Celery's workers serve this database
+    scheduler: JobService | None  # where Celery's workers serve this database
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(connection, …)` in a read transaction."""
@@ -58,8 +58,8 @@ class Records(Protocol):
 class OwnRecords:
     """The database of this service, and the hints that go with it."""
 
-    def __init__(self, scheduler: CeleryScheduler) -> None:
-        self.scheduler: CeleryScheduler | None = scheduler
+    def __init__(self, scheduler: JobService) -> None:
+        self.scheduler: JobService | None = scheduler
         self._scheduler = scheduler
         self._store = scheduler.store
 
@@ -93,7 +93,7 @@ class OwnRecords:
 class HostRecords:
     """The session that a host app gives to a request."""
 
-    scheduler: CeleryScheduler | None = None
+    scheduler: JobService | None = None
 
     def __init__(self, session: AsyncSession, changed: Callable[[Collection[str]], None]) -> None:
         self._session = session

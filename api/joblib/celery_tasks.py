@@ -18,12 +18,12 @@ from celery_jobs.records.remote.registering import Registered, canonical
 from celery_jobs.records.submit import NewJob
 from celery_jobs.records.tables import workers
 from celery_jobs.tasks.catalog import TaskView
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
 
 _IDS: Final = uuid.UUID("0f0b8c35-52a9-5d0f-8f6e-6b8b0a2d6a4e")
 
 
-def demand_valid(scheduler: CeleryScheduler, allowed: Sequence[str]) -> None:
+def demand_valid(scheduler: JobService, allowed: Sequence[str]) -> None:
     """SettingsError for a category or a name that the second API could not serve."""
     for key, task in scheduler.categorized().items():
         category = key.removesuffix(f":{task.name}")

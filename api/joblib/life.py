@@ -15,11 +15,11 @@ from celery_jobs.api.joblib.sweeper import keep_sweeping
 from celery_jobs.api.stream.hub import Hub
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.remote.settings import JobLibSettings
-from celery_jobs.tasks.scheduler import CeleryScheduler
+from celery_jobs.tasks.service import JobService
 
 
 @contextlib.asynccontextmanager
-async def run(app: FastAPI, scheduler: CeleryScheduler, hub: Hub, settings: JobLibSettings) -> AsyncGenerator[None]:
+async def run(app: FastAPI, scheduler: JobService, hub: Hub, settings: JobLibSettings) -> AsyncGenerator[None]:
     """Remote workers are waited for and swept; SettingsError for a Celery task whose category is none."""
     try:
         celery_tasks.demand_valid(scheduler, settings.allowed_categories)

@@ -77,7 +77,7 @@ async def get_job(request: Request, job_id: JobIdDep, scheduler: SchedulerDep, p
 @router.delete("/{job_id}", status_code=204, responses=problems(400, 404), dependencies=[MayCancel])
 async def delete_job(job_id: JobIdDep, scheduler: SchedulerDep) -> Response:
     """Cancel a job and remove its record at once."""
-    await scheduler.delete(job_id)
+    await scheduler.delete_job(job_id)
     return Response(status_code=204)
 
 

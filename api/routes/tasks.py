@@ -13,7 +13,7 @@ from celery_jobs.api.schemas.answers import SUBMITTED
 from celery_jobs.api.schemas.jobs import Accepted
 from celery_jobs.api.schemas.problem import problems
 from celery_jobs.api.submission import SubmissionDep, SubmitRoute, documented
-from celery_jobs.tasks.scheduler import TaskView
+from celery_jobs.tasks.catalog import TaskView
 
 router = APIRouter()
 submits = APIRouter(route_class=SubmitRoute)

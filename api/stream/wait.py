@@ -37,7 +37,7 @@ async def wait_for_end(
     listener = asyncio.create_task(close_when_client_leaves(request.receive, subscription.close))
     try:
         row = await first_row(rows, subscription)
-        longest = longest_seconds or request.app.state.scheduler.settings.long_poll_max_wait_seconds
+        longest = longest_seconds or request.app.state.service.settings.long_poll_max_wait_seconds
         row = await _end_or_latest(subscription, row, min(seconds, longest))
         if row.status not in TERMINAL and not hub.closing.is_set():
             # the reader may have seen nothing for a while: what was true then is no answer

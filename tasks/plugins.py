@@ -1,0 +1,62 @@
+"""The scheduler that JOBS_SCHEDULER names, `module:Class`: what it is in the API is what its hooks are in a worker."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from celery_jobs.records.errors import SettingsError
+from celery_jobs.records.settings import Settings
+
+if TYPE_CHECKING:
+    from celery_jobs.tasks.hooks import Hooks
+    from celery_jobs.tasks.surface import Scheduler
+
+
+def scheduler_class(settings: Settings) -> type[Scheduler] | None:
+    """The class; None where the setting is not used, SettingsError where it names none."""
+    from celery_jobs.tasks.surface import Scheduler
+
+    if settings.scheduler is None:
+        return None
+    module, _, name = settings.scheduler.partition(":")
+    try:
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        found: Any = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise SettingsError(
+            f"JOBS_SCHEDULER names {settings.scheduler!r}, which cannot be imported: {error!r}"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Scheduler)):
+        raise SettingsError(f"JOBS_SCHEDULER names {settings.scheduler!r}, which is no subclass of Scheduler")
+    return found
+
+
+def make_scheduler(settings: Settings, max_concurrency: int | None, shutdown_timeout: float) -> Scheduler:
+    """The configured scheduler, ours where none is; SettingsError."""
+    from celery_jobs.tasks.scheduler import CeleryScheduler
+
+    found = scheduler_class(settings) or CeleryScheduler
+    if issubclass(found, CeleryScheduler):
+        return found(max_concurrency, settings=settings, shutdown_timeout=shutdown_timeout)
+    return found()
+
+
+def hooks(settings: Settings) -> Hooks:
+    """The hooks of the configured scheduler, for a process that runs jobs or submits them; SettingsError."""
+    from celery_jobs.tasks.hooks import Hooks, of
+    from celery_jobs.tasks.scheduler import CeleryScheduler
+
+    found = scheduler_class(settings)
+    if found is None or not issubclass(found, CeleryScheduler):
+        return Hooks()
+    try:
+        return of(found())
+    except Exception as error:
+        raise SettingsError(
+            f"JOBS_SCHEDULER names {settings.scheduler!r}, which a worker cannot make without arguments: {error!r}"
+        ) from error
