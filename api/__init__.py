@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from celery_jobs.api.builder import BaseServiceBuilder, JobOptions, ServiceInfo
     from celery_jobs.api.deps import get_scheduler
-    from celery_jobs.records.record import JobRecord
+    from celery_jobs.api.submit_route import submit_route
+    from celery_jobs.records.record import JobRecord, Progress
     from celery_jobs.records.states import JobStatus
     from celery_jobs.tasks.scheduler import CeleryScheduler
+    from celery_jobs.tasks.submit import SubmitOptions
+    from celery_jobs.tasks.surface import Scheduler
+    from celery_jobs.tasks.sync import SyncScheduler
 
 __all__ = [
     "BaseServiceBuilder",
@@ -18,8 +22,13 @@ __all__ = [
     "JobOptions",
     "JobRecord",
     "JobStatus",
+    "Progress",
+    "Scheduler",
     "ServiceInfo",
+    "SubmitOptions",
+    "SyncScheduler",
     "get_scheduler",
+    "submit_route",
 ]
 
 _HOMES = {
@@ -28,8 +37,13 @@ _HOMES = {
     "JobOptions": "celery_jobs.api.builder",
     "JobRecord": "celery_jobs.records.record",
     "JobStatus": "celery_jobs.records.states",
+    "Progress": "celery_jobs.records.record",
+    "Scheduler": "celery_jobs.tasks.surface",
     "ServiceInfo": "celery_jobs.api.builder",
+    "SubmitOptions": "celery_jobs.tasks.submit",
+    "SyncScheduler": "celery_jobs.tasks.sync",
     "get_scheduler": "celery_jobs.api.deps",
+    "submit_route": "celery_jobs.api.submit_route",
 }
 
 

@@ -19,6 +19,7 @@ from celery_jobs.api.joblib import routers as joblib
 from celery_jobs.api.joblib.problems import ProblemException, problem_exception_handler
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
+from celery_jobs.api.submit_route import TaskRouter
 from celery_jobs.records.queues import check_limit
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import Settings, load_settings
@@ -161,11 +162,10 @@ class BaseServiceBuilder:
             app.state.id_prefixes = (options.prefix, f"{base}/compute")
             names = [str(tag) for tag in options.tags or ("jobs",)]
             # a request tries one route after the other, so what is called most comes first
-            self._serve(app, compute.submits, f"{base}/compute", "compute")
+            self._serve(app, compute.router, base)
             self._serve(app, tasks.submits, f"{base}/tasks", "tasks")
             self._serve(app, joblib.BUSY, joblib.PREFIX, joblib.TAG)
             self._serve(app, jobs.router, options.prefix, *names)
-            self._serve(app, compute.router, f"{base}/compute", "compute")
             self._serve(app, tasks.router, f"{base}/tasks", "tasks")
             self._serve(app, queues.router, f"{base}/queues", "queues")
             for router in joblib.OTHERS:
@@ -177,6 +177,8 @@ class BaseServiceBuilder:
         if self._monitoring:
             self._serve(app, metrics.router, "", "health")
         for router in self._routers:
+            if isinstance(router, TaskRouter):
+                self._own.append(router)
             app.include_router(router)
         app.include_router(dashboard.router)
 

@@ -11,16 +11,17 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from celery_jobs.api import auth
 from celery_jobs.api.joblib.dependencies import get_call
 from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, TOO_LARGE, UNAUTHORIZED
-from celery_jobs.api.schemas.compute import ComputeRequest
 from celery_jobs.api.schemas.jobs import Deleted, DeletedJob
 from celery_jobs.api.schemas.problem import InvalidRequest, Problem, described, reference
 from celery_jobs.api.schemas.queues import QueueChange
 from celery_jobs.api.submission import read_submission
+from celery_jobs.api.submit_route import TaskRouter
 
 Operation = dict[str, Any]
 
@@ -45,7 +46,7 @@ _TAGS: Final = {
 _INVALID: Final = str(INVALID.status)
 _WITH_BODY: Final = ("post", "put", "patch")
 # models that no route declares to the framework, since it has no word for where they are
-_BESIDES: Final = (ComputeRequest, Deleted, DeletedJob, InvalidRequest, Problem, QueueChange)
+_BESIDES: Final = (Deleted, DeletedJob, InvalidRequest, Problem, QueueChange)
 _FOR_READERS_OF_CODE: Final = re.compile(r" \(contract, section[^)]*\)")
 _REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -61,16 +62,19 @@ def install(app: FastAPI, routers: Sequence[APIRouter], *, with_keys: bool) -> N
     `routers` are the service's own: their routes name every problem that is theirs alone. Others keep what they say.
     """
     needs = {route.name: _scope_of(route) for route in _routes(routers)}
+    requests = [router.request_model for router in routers if isinstance(router, TaskRouter)]
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, needs, with_keys)
+            app.openapi_schema = _document(app, needs, requests, with_keys)
         return app.openapi_schema
 
     app.openapi = document
 
 
-def _document(app: FastAPI, needs: dict[str, str | None], with_keys: bool) -> dict[str, Any]:
+def _document(
+    app: FastAPI, needs: dict[str, str | None], requests: Sequence[type[BaseModel]], with_keys: bool
+) -> dict[str, Any]:
     schema = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
@@ -87,7 +91,7 @@ def _document(app: FastAPI, needs: dict[str, str | None], with_keys: bool) -> di
                 operation["responses"].setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
             operation["responses"] = dict(sorted(operation["responses"].items()))
             tags |= set(operation.get("tags", ()))
-    _add_components(schema, with_keys)
+    _add_components(schema, requests, with_keys)
     schema["tags"] = [{"name": name, "description": says} for name, says in _TAGS.items() if name in tags]
     return schema
 
@@ -139,14 +143,14 @@ def _guard(operation: Operation, public: bool, scope: str | None) -> None:
         responses.setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
 
 
-def _add_components(schema: dict[str, Any], with_keys: bool) -> None:
+def _add_components(schema: dict[str, Any], requests: Sequence[type[BaseModel]], with_keys: bool) -> None:
     components: dict[str, Any] = schema.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     components["responses"] = described()
     text = json.dumps(schema)
-    named = [model for model in _BESIDES if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
+    named = [model for model in (*_BESIDES, *requests) if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
     _, made = models_json_schema([(model, "validation") for model in named], ref_template=_REFERENCE)
     components["schemas"] = dict(sorted({**schemas, **made["$defs"]}.items()))
     for each in components["schemas"].values():

@@ -84,6 +84,7 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.JobFinished: CONFLICT,
     errors.JobUnfinished: CONFLICT,
     errors.JobNotOurs: CONFLICT,
+    errors.JobNotRepeatable: CONFLICT,
     errors.ForceImpossible: CONFLICT,
     errors.ResultUnavailable: CONFLICT,
     errors.RemoteJobGone: CONFLICT,

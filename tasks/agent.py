@@ -50,7 +50,7 @@ class Agent:
         )
         process.become(here)
         self._here = here
-        self.dispatcher = Dispatcher(self._store)
+        self.dispatcher = here.dispatcher = Dispatcher(self._store)
         self._sweeper = Sweeper(self._store, self.dispatcher, here.hints, settings)
         self._heartbeat: Heartbeat | None = None
         self._growth = Growth(settings.worker_timeout_seconds)

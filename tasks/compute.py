@@ -9,7 +9,7 @@ from pydantic import Field
 
 from celery_jobs.tasks.job import job
 
-Duration = Annotated[float, Field(ge=0.1, le=60, description="Seconds to compute.")]
+Duration = Annotated[float, Field(ge=0.1, le=60, description="Seconds.", examples=[30])]
 
 
 @job(name="compute")

@@ -28,7 +28,7 @@ _log = logging.getLogger("celery_jobs.dispatch")
 class Dispatcher:
     """Hands waiting jobs over to the broker, in the background."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, every_seconds: float = LOOK_EVERY_SECONDS) -> None:
         self._store = store
         self._publisher = Publisher()
         self._publishing = threading.Lock()
@@ -36,7 +36,7 @@ class Dispatcher:
         self._looked_at = 0.0
         self._looks_for_lost: list[float] = []
         self._suspects: set[JobId] = set()
-        self._duty = Duty("dispatch", self._dispatch, LOOK_EVERY_SECONDS)
+        self._duty = Duty("dispatch", self._dispatch, every_seconds)
 
     def start(self) -> None:
         """Begin to dispatch."""

@@ -46,7 +46,7 @@ class Duties:
         served = served_queues(settings)
         store.write(queues.ensure, served)
         store.write(queues.set_start_limit, settings.default_queue, max_concurrency)
-        self.dispatcher = Dispatcher(store)
+        self.dispatcher = here.dispatcher = Dispatcher(store)
         self.nudges = Nudges(settings.embedded)
         self._sweeper = Sweeper(store, self.dispatcher, self.hints, settings)
         self._worker: EmbeddedWorker | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from celery_jobs.records.runs import Runner
 from celery_jobs.records.settings import Settings, load_settings
@@ -11,6 +12,9 @@ from celery_jobs.records.store import Store
 from celery_jobs.tasks import plugins
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.hooks import Hooks
+
+if TYPE_CHECKING:
+    from celery_jobs.tasks.dispatch import Dispatcher
 
 
 @dataclass
@@ -25,6 +29,7 @@ class Process:
     hooks: Hooks = field(default_factory=Hooks)
     forks: bool = False  # True in the children of a prefork worker
     pid: int = field(default_factory=os.getpid)
+    dispatcher: Dispatcher | None = None  # where this process dispatches
 
     @property
     def runner(self) -> Runner:
@@ -51,6 +56,11 @@ def current() -> Process:
         become(Process(settings, Store(settings.database_url), Hints(settings), hooks=plugins.hooks(settings)))
     assert _current is not None
     return _current
+
+
+def is_known() -> bool:
+    """Whether this process is a service or a worker, or has made itself known as one that submits."""
+    return _current is not None
 
 
 def become(process: Process | None) -> None:

@@ -14,6 +14,9 @@ from typing import Any, Final, NoReturn, cast
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 from ulid import ULID
 
+from celery_jobs.records.errors import ResultUnavailable
+from celery_jobs.records.record import JobResult
+from celery_jobs.records.states import JobStatus
 from celery_jobs.records.text import without_lone_surrogates
 
 
@@ -50,6 +53,15 @@ def encode_result(value: Any, max_bytes: int) -> str:
 def decode_result(text: str) -> Any:
     """The Python value of a stored result."""
     return from_json(text)
+
+
+def value_of(found: JobResult) -> Any:
+    """The result of a job that completed; ResultUnavailable says what the job is instead."""
+    record = found.record
+    if record.status is JobStatus.completed:
+        return decode_result(found.result_json or "null")
+    told = f": {record.error}" if record.error else ""
+    raise ResultUnavailable(f"job {record.id} is {record.status}{told}")
 
 
 class _Look:

@@ -10,20 +10,17 @@ from typing import Any, Self
 
 from ulid import ULID
 
-from celery_jobs.records.errors import ResultUnavailable
-from celery_jobs.records.ids import JobId, parse_job_id, ulid_of
-from celery_jobs.records.record import JobFilter, JobRecord, JobResult
+from celery_jobs.records.ids import ulid_of
+from celery_jobs.records.record import JobFilter, JobRecord
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.states import CancelOutcome, JobStatus
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks import call, transaction
-from celery_jobs.tasks.results import decode_result
+from celery_jobs.tasks.results import value_of
 from celery_jobs.tasks.service import JobService
 from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
-from celery_jobs.tasks.surface import Scheduler
+from celery_jobs.tasks.surface import AnyId, Scheduler, id_of
 from celery_jobs.tasks.targets import Call, job_of
-
-AnyId = ULID | str
 
 
 class CeleryScheduler(JobService, Scheduler):
@@ -124,7 +121,7 @@ class CeleryScheduler(JobService, Scheduler):
     async def get_record(self, job_id: AnyId) -> JobRecord:
         """All that is known of the job, as the class that `_make_record` returns; KeyError."""
         await self._ready()
-        return await self.record(_id(job_id))
+        return await self.record(id_of(job_id))
 
     async def get_all_records(self) -> list[JobRecord]:
         """Every job, newest first, without tracebacks; a service with many streams them by `stream_records`."""
@@ -137,13 +134,13 @@ class CeleryScheduler(JobService, Scheduler):
         `force` ends the process of a plain function after JOBS_CANCEL_GRACE_SECONDS, where it has one of its own.
         """
         await self._ready()
-        answer = await self._ask_to_cancel(_id(job_id), force=force)
+        answer = await self._ask_to_cancel(id_of(job_id), force=force)
         return answer.outcome is CancelOutcome.requested or answer.at_once
 
     async def delete(self, job_id: AnyId) -> None:
         """Cancel a job and remove its record at once; code that cannot be interrupted runs to its end. KeyError."""
         await self._ready()
-        await self.delete_job(_id(job_id))
+        await self.delete_job(id_of(job_id))
 
     async def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
         """Return when the job has ended; TimeoutError after `timeout` seconds, KeyError (also once it is deleted).
@@ -151,7 +148,7 @@ class CeleryScheduler(JobService, Scheduler):
         RuntimeError when the scheduler is shut down meanwhile. It hears of the end by notification.
         """
         await self._ready()
-        known = _id(job_id)
+        known = id_of(job_id)
         future = self._ends.wait(known)
         try:
             async with asyncio.timeout(timeout):
@@ -164,7 +161,7 @@ class CeleryScheduler(JobService, Scheduler):
     async def get_result(self, job_id: AnyId) -> Any:
         """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""
         await self._ready()
-        return value_of(await self.result(_id(job_id)))
+        return value_of(await self.result(id_of(job_id)))
 
     async def set_max_concurrency(self, max_concurrency: int | None, queue: str | None = None) -> None:
         """At most so many jobs of the queue (the default one) at once, over all workers; None for no limit.
@@ -173,16 +170,3 @@ class CeleryScheduler(JobService, Scheduler):
         """
         await self._ready()
         await self.change_queue(queue or self.settings.default_queue, max_concurrency=max_concurrency)
-
-
-def _id(job_id: AnyId) -> JobId:
-    return parse_job_id(str(job_id))
-
-
-def value_of(found: JobResult) -> Any:
-    """The result of a job that completed; ResultUnavailable says what it is instead."""
-    record = found.record
-    if record.status is JobStatus.completed:
-        return decode_result(found.result_json or "null")
-    told = f": {record.error}" if record.error else ""
-    raise ResultUnavailable(f"job {record.id} is {record.status}{told}")

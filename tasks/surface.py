@@ -8,8 +8,16 @@ from typing import Any
 
 from ulid import ULID
 
+from celery_jobs.records.ids import JobId, parse_job_id
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.states import JobStatus
+
+AnyId = ULID | str
+
+
+def id_of(job_id: AnyId) -> JobId:
+    """The id, however it is spelled; InvalidJobId, which is a ValueError."""
+    return parse_job_id(str(job_id))
 
 
 class Scheduler(ABC):

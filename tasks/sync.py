@@ -1,0 +1,200 @@
+"""`SyncScheduler`: the scheduler without an event loop, for scripts and inside of tasks (contract, section 6).
+
+It writes records and reads them; whoever serves the database runs the jobs. In a worker it shares that process's
+connections, elsewhere it has its own, and hands its jobs to the broker by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from typing import Any, Self
+
+from ulid import ULID
+
+from celery_jobs.records import cancel, queues, reads, submit
+from celery_jobs.records.ids import ulid_of
+from celery_jobs.records.migrate import check, upgrade
+from celery_jobs.records.queues import check_limit
+from celery_jobs.records.record import JobFilter, JobRecord
+from celery_jobs.records.settings import Settings, load_settings
+from celery_jobs.records.states import CancelOutcome, JobStatus
+from celery_jobs.records.store import Store
+from celery_jobs.records.submit import NewJob, Submitted
+from celery_jobs.tasks import call, metrics, plugins, process, transaction
+from celery_jobs.tasks.celery import import_tasks
+from celery_jobs.tasks.ends import Ends
+from celery_jobs.tasks.errands import Errands
+from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.job import registered
+from celery_jobs.tasks.process import Process
+from celery_jobs.tasks.results import value_of
+from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
+from celery_jobs.tasks.surface import AnyId, id_of
+from celery_jobs.tasks.targets import job_of
+
+_PAGE = 1000
+_PATIENCE_SECONDS = 5.0  # with a database that is away; a job waits as long as for the record of its own end
+
+
+class SyncScheduler:
+    """The methods of CeleryScheduler for code without an event loop; thread-safe, and a context manager.
+
+    Settings come from the environment unless given. Inside of a job it belongs to the worker's process. Waiting for
+    another job inside of one keeps its slot meanwhile: give such jobs a queue of their own.
+    """
+
+    def __init__(self, *, settings: Settings | None = None) -> None:
+        self._own = settings is not None or not process.is_known()
+        if self._own:
+            settings = settings or load_settings()
+            import_tasks(settings)
+            if settings.embedded:
+                upgrade(settings)
+            store = Store(settings.database_url)
+            check(store)
+            self._here = Process(settings, store, Hints(settings), hooks=plugins.hooks(settings))
+        else:
+            self._here = process.current()
+        self._settings = self._here.settings
+        self._store = self._here.store
+        self._hooks = self._here.hooks
+        self._ends = Ends(self._store, self._here.hints)
+        self._errands = Errands(self._here)
+        self._place: tuple[str, ...] | None = None
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what runs in the background; a worker's own connections stay open."""
+        atexit.unregister(self.close)
+        self._ends.close()
+        self._errands.close()
+        if self._own:
+            self._here.hints.close()
+            self._store.close()
+
+    # --- jobs
+
+    def add_job(self, target: Any, /, *args: Any, **kwargs: Any) -> ULID:
+        """Submit a job, as `CeleryScheduler.add_job`; its id, when its record is on disk."""
+        return self.submit(target, *args, **kwargs)
+
+    def submit(
+        self, target: Any, /, *args: Any, connection: Any = None, options: SubmitOptions = NO_OPTIONS, **kwargs: Any
+    ) -> ULID:
+        """Like `add_job`, with options, and inside the caller's transaction where a `connection` is given.
+
+        `connection`: SQLAlchemy's Connection or Session to the database of the records; the job exists if and only if
+        its transaction commits.
+        """
+        tasks = {name: task for name, task in registered().items() if task.offered}
+        here = self._settings.embedded and bool(self._here.incarnation)  # the worker is in this very process
+        queue = self._settings.default_queue
+        job, held = job_of(target, args, kwargs, tasks=tasks, default_queue=queue, embedded=here)
+        options = options.checked(job)
+        job = self._hooks.recorded(options.applied(job, self._settings.idempotency_seconds))
+        if held is not None:
+            call.hold(job.id, held, self._store)
+        try:
+            return ulid_of(self._insert(job, connection).job_id)
+        except BaseException:
+            call.drop(job.id)
+            raise
+
+    def _insert(self, job: NewJob, connection: Any) -> Submitted:
+        if connection is None:
+            (outcome,) = self._store.write_for(self._patience, submit.insert_batch, [job])
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._submitted(job, outcome)
+            return outcome
+        if transaction.is_async(connection):
+            raise TypeError("SyncScheduler takes a Connection or a Session; use CeleryScheduler with asynchronous ones")
+        if self._place is None:
+            self._place = self._store.read(transaction.place)
+        return transaction.insert(connection, job, self._place, partial(self._submitted, job))
+
+    def _submitted(self, job: NewJob, outcome: Submitted) -> None:
+        if not outcome.replayed:
+            self._here.hints.appeared(outcome.job_id)
+            metrics.submitted(job.task, job.queue or "")
+            self._errands.wake(job.queue)
+
+    def get_status(self, job_id: AnyId) -> JobStatus:
+        """Where the job is now; KeyError."""
+        return self.get_record(job_id).status
+
+    def get_record(self, job_id: AnyId) -> JobRecord:
+        """All that is known of the job; KeyError."""
+        return self._store.read_for(self._patience, reads.record, id_of(job_id), self._hooks.record_class)
+
+    def get_all_records(self) -> list[JobRecord]:
+        """Every job, newest first, without tracebacks."""
+        found: list[JobRecord] = []
+        below: int | None = None
+        while True:
+            page, below = self._store.read_for(
+                self._patience, reads.page, JobFilter(), _PAGE, below, self._hooks.record_class
+            )
+            found += page
+            if below is None:
+                return found
+
+    def cancel(self, job_id: AnyId, *, force: bool = False) -> bool:
+        """Ask for cancellation; False when the job has already finished. KeyError."""
+        known = id_of(job_id)
+        answer = self._store.write_for(self._patience, cancel.cancel, known, force=force)
+        self._here.hints.changed(known)
+        if answer.outcome is CancelOutcome.requested:
+            self._errands.look(answer.record.celery_id or known, answer.worker)
+        elif answer.at_once:
+            self._errands.wake(answer.record.queue)
+            call.drop(known)
+        return answer.outcome is CancelOutcome.requested or answer.at_once
+
+    def delete(self, job_id: AnyId) -> None:
+        """Cancel a job and remove its record at once. KeyError."""
+        known = id_of(job_id)
+        deleted = self._store.write_for(self._patience, cancel.delete_job, known)
+        self._here.hints.changed(known)
+        if deleted.executing:
+            self._errands.look(deleted.celery_id, deleted.worker)
+        if deleted.at_once:
+            self._errands.wake(None)
+            call.drop(known)
+
+    def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
+        """Return when the job has ended; TimeoutError after `timeout` seconds, KeyError (also once it is deleted)."""
+        known = id_of(job_id)
+        future = self._ends.wait(known)
+        try:
+            future.result(timeout)
+        except FutureTimeout:
+            raise TimeoutError(f"job {known} has not ended after {timeout} s") from None
+        finally:
+            self._ends.leave(known, future)
+
+    def get_result(self, job_id: AnyId) -> Any:
+        """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""
+        return value_of(self._store.read_for(self._patience, reads.result, id_of(job_id)))
+
+    def set_max_concurrency(self, max_concurrency: int | None, queue: str | None = None) -> None:
+        """At most so many jobs of the queue (the default one) at once, over all workers; None for no limit."""
+        name = queue or self._settings.default_queue
+        if queue is None:
+            self._store.write_for(self._patience, queues.ensure, [name])
+        self._store.write_for(self._patience, queues.change, name, check_limit(max_concurrency))
+        self._errands.wake(name)
+        if max_concurrency is not None:
+            self._errands.grow()
+
+    @property
+    def _patience(self) -> float:
+        return self._settings.outage_patience_seconds if self._here.incarnation else _PATIENCE_SECONDS
