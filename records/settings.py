@@ -101,8 +101,8 @@ class Settings(BaseSettings):
     scheduler: str | None = Field(
         default=None,
         pattern=r"^[\w.]+:\w+$",
-        description="The scheduler's class, where it is your own: `module:Class`. Workers load it for its hooks, `up` "
-        "and `api` serve it.",
+        description="A scheduler of your own, `module:Class`: `up` and `api` serve it, workers load it for its hooks. "
+        "Without it: the service's.",
         examples=["my_service:TaggedScheduler"],
     )
     default_queue: str = Field(default="jobs", min_length=1, description="The queue of tasks that name none.")

@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Servers": ("broker_url", "database", "retention_seconds", "result_backend", "data_dir"),
-    "Tasks and queues": ("imports", "default_queue", "max_concurrency"),
+    "Tasks and queues": ("imports", "scheduler", "default_queue", "max_concurrency"),
     "Workers": (
         *("concurrency", "max_pool", "shutdown_timeout_seconds", "worker_timeout_seconds", "cancel_grace_seconds"),
         *("outage_patience_seconds", "metrics_port", "metrics_host"),
