@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from celery_jobs.api.deps import get_scheduler
     from celery_jobs.api.submit_route import submit_route
     from celery_jobs.records.record import JobRecord, Progress
+    from celery_jobs.records.settings import ApiKey
     from celery_jobs.records.states import JobStatus
     from celery_jobs.tasks.scheduler import CeleryScheduler
     from celery_jobs.tasks.submit import SubmitOptions
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from celery_jobs.tasks.sync import SyncScheduler
 
 __all__ = [
+    "ApiKey",
     "BaseServiceBuilder",
     "CeleryScheduler",
     "JobOptions",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ApiKey": "celery_jobs.records.settings",
     "BaseServiceBuilder": "celery_jobs.api.builder",
     "CeleryScheduler": "celery_jobs.tasks.scheduler",
     "JobOptions": "celery_jobs.api.builder",

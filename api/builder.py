@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,8 +22,9 @@ from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.api.submit_route import TaskRouter
 from celery_jobs.records.queues import check_limit
+from celery_jobs.records.record import JobRecord
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
-from celery_jobs.records.settings import Settings, load_settings
+from celery_jobs.records.settings import ApiKey, Settings, given_keys, load_settings
 from celery_jobs.tasks import metrics as counting
 from celery_jobs.tasks.plugins import make_scheduler
 from celery_jobs.tasks.service import JobService
@@ -64,6 +66,8 @@ class BaseServiceBuilder:
         self._remote_settings: JobLibSettings | None = None
         self._job_options: JobOptions | None = None
         self._health = False
+        self._auth = False
+        self._api_keys: dict[str, ApiKey] = {}
         self._monitoring = False
         self._routers: list[APIRouter] = []
         self._own: list[APIRouter] = []
@@ -95,6 +99,16 @@ class BaseServiceBuilder:
         self._monitoring = True
         return self
 
+    def with_auth(self, api_keys: Mapping[str, ApiKey | Mapping[str, Any]] | str | Path | None = None) -> Self:
+        """Demand an API key of every caller: those of JOBS_API_KEYS, and where that is not set these.
+
+        `api_keys`: each key with its identity, and its scopes or admin, or a JSON file with them. `build` raises
+        ValueError where there are no keys at all.
+        """
+        self._auth = True
+        self._api_keys = given_keys(api_keys)
+        return self
+
     def include_router(self, router: APIRouter) -> Self:
         """Serve a router of your own."""
         self._routers.append(router)
@@ -112,7 +126,7 @@ class BaseServiceBuilder:
 
     def build(self) -> FastAPI:
         """The app; nothing runs before its lifespan does. SettingsError when a setting is wrong."""
-        settings = self._settings = self._settings or load_settings()
+        settings = self._settings = self._with_keys(self._settings or load_settings())
         self._remote_settings = load_joblib_settings()
         app = FastAPI(
             title=self._info.display_name,
@@ -127,13 +141,25 @@ class BaseServiceBuilder:
         problems.install(app)
         app.add_exception_handler(ProblemException, problem_exception_handler)
         self._route(app)
-        openapi.install(app, self._own, with_keys=bool(settings.api_keys))
+        openapi.install(app, self._own, self._record_class, with_keys=bool(settings.api_keys))
         return app
+
+    def _with_keys(self, settings: Settings) -> Settings:
+        if not self._auth or settings.api_keys:
+            return settings
+        if not self._api_keys:
+            raise ValueError("with_auth needs keys: give it some, or set JOBS_API_KEYS")
+        return settings.model_copy(update={"api_keys": self._api_keys})
 
     def _create_scheduler(self, job_options: JobOptions) -> Scheduler:
         """The scheduler of the service; override it to plug in another. JOBS_SCHEDULER names one without."""
         settings = self._settings or load_settings()
         return make_scheduler(settings, job_options.max_concurrency, job_options.shutdown_timeout)
+
+    def _record_class(self) -> type[JobRecord]:
+        """What the document shows as a record; a scheduler is made for it, and not started."""
+        scheduler = self._create_scheduler(self._job_options) if self._job_options is not None else None
+        return scheduler.hooks.record_class if isinstance(scheduler, JobService) else JobRecord
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:

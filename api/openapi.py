@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -18,10 +19,12 @@ from celery_jobs.api import auth
 from celery_jobs.api.joblib.dependencies import get_call
 from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, TOO_LARGE, UNAUTHORIZED
 from celery_jobs.api.schemas.jobs import Deleted, DeletedJob
+from celery_jobs.api.schemas.own_records import show_in
 from celery_jobs.api.schemas.problem import InvalidRequest, Problem, described, reference
 from celery_jobs.api.schemas.queues import QueueChange
 from celery_jobs.api.submission import read_submission
 from celery_jobs.api.submit_route import TaskRouter
+from celery_jobs.records.record import JobRecord
 
 Operation = dict[str, Any]
 
@@ -51,30 +54,42 @@ _FOR_READERS_OF_CODE: Final = re.compile(r" \(contract, section[^)]*\)")
 _REFERENCE: Final = "#/components/schemas/{model}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the builder knows of the service: the scope that each operation needs, what its routers of tasks take, …"""
+
+    needs: dict[str, str | None]
+    requests: Sequence[type[BaseModel]]
+    record_class: Callable[[], type[JobRecord]]
+    with_keys: bool
+
+
 def operation_id(route: APIRoute) -> str:
     """The name of the endpoint, which is what a generated client calls its method."""
     return route.name
 
 
-def install(app: FastAPI, routers: Sequence[APIRouter], *, with_keys: bool) -> None:
+def install(
+    app: FastAPI, routers: Sequence[APIRouter], record_class: Callable[[], type[JobRecord]], *, with_keys: bool
+) -> None:
     """Make `app.openapi()`, and so `/docs`, tell what the service really answers.
 
+    `record_class` is asked when the document is.
     `routers` are the service's own: their routes name every problem that is theirs alone. Others keep what they say.
     """
     needs = {route.name: _scope_of(route) for route in _routes(routers)}
     requests = [router.request_model for router in routers if isinstance(router, TaskRouter)]
+    told = _Told(needs, requests, record_class, with_keys)
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, needs, requests, with_keys)
+            app.openapi_schema = _document(app, told)
         return app.openapi_schema
 
     app.openapi = document
 
 
-def _document(
-    app: FastAPI, needs: dict[str, str | None], requests: Sequence[type[BaseModel]], with_keys: bool
-) -> dict[str, Any]:
+def _document(app: FastAPI, told: _Told) -> dict[str, Any]:
     schema = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
@@ -82,16 +97,16 @@ def _document(
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             name = operation["operationId"]
-            if name in needs:
+            if name in told.needs:
                 _tidy(operation)
             _complete(operation, method)
-            if with_keys:
-                _guard(operation, auth.is_public(method.upper(), path), needs.get(name))
+            if told.with_keys:
+                _guard(operation, auth.is_public(method.upper(), path), told.needs.get(name))
             else:
                 operation["responses"].setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
             operation["responses"] = dict(sorted(operation["responses"].items()))
             tags |= set(operation.get("tags", ()))
-    _add_components(schema, requests, with_keys)
+    _add_components(schema, told)
     schema["tags"] = [{"name": name, "description": says} for name, says in _TAGS.items() if name in tags]
     return schema
 
@@ -143,20 +158,20 @@ def _guard(operation: Operation, public: bool, scope: str | None) -> None:
         responses.setdefault(str(FORBIDDEN.status), reference(FORBIDDEN))
 
 
-def _add_components(schema: dict[str, Any], requests: Sequence[type[BaseModel]], with_keys: bool) -> None:
+def _add_components(schema: dict[str, Any], told: _Told) -> None:
     components: dict[str, Any] = schema.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     components["responses"] = described()
     text = json.dumps(schema)
-    named = [model for model in (*_BESIDES, *requests) if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
+    named = [model for model in (*_BESIDES, *told.requests) if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
     _, made = models_json_schema([(model, "validation") for model in named], ref_template=_REFERENCE)
-    components["schemas"] = dict(sorted({**schemas, **made["$defs"]}.items()))
+    components["schemas"] = dict(sorted(show_in({**schemas, **made["$defs"]}, told.record_class()).items()))
     for each in components["schemas"].values():
         if "description" in each:
             each["description"] = _FOR_READERS_OF_CODE.sub("", each["description"])
-    if with_keys:
+    if told.with_keys:
         components["securitySchemes"] = _KEY_SCHEMES
 
 

@@ -55,12 +55,6 @@ class Outgoing:
     retries: int
     kind: JobKind
     celery_id: str
-    function: str | None
-
-    @property
-    def message_task(self) -> str:
-        """The task that the message names."""
-        return self.task if self.function is None else CALL
 
 
 _OUTGOING = (
@@ -73,7 +67,7 @@ def _outgoing(row: Any) -> Outgoing:
     fields = row._mapping
     return Outgoing(
         id=JobId(fields["id"]),
-        task=fields["task"],
+        task=fields["task"] if fields["function"] is None else CALL,
         queue=fields["queue"],
         args=fields["args"],
         kwargs=fields["kwargs"],
@@ -81,7 +75,6 @@ def _outgoing(row: Any) -> Outgoing:
         retries=fields["retries"],
         kind=JobKind(fields["kind"]),
         celery_id=fields["celery_id"] or fields["id"],
-        function=fields["function"],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,6 +57,21 @@ _BROKERS = ("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp")
 Words = Annotated[list[str], NoDecode]
 # longer than a year is a slip, and what far longer is overflows somewhere
 Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
+
+
+def _keys(text: str) -> dict[str, Any]:
+    if not text.strip().startswith("{"):
+        text = Path(text.strip()).read_text(encoding="utf-8")
+    keys: dict[str, Any] = json.loads(text)
+    if any(not key for key in keys):
+        raise ValueError("an API key must not be empty")
+    return keys
+
+
+def given_keys(given: Mapping[str, ApiKey | Mapping[str, Any]] | str | Path | None) -> dict[str, ApiKey]:
+    """Keys that a program gives, as JSON, as the path of a file, or as they are; ValueError for what are none."""
+    keys: Mapping[str, Any] = _keys(str(given)) if isinstance(given, str | Path) else given or {}
+    return {key: ApiKey.model_validate(about) for key, about in keys.items()}
 
 
 class Settings(BaseSettings):
@@ -206,15 +221,7 @@ class Settings(BaseSettings):
     @classmethod
     def _keys(cls, value: Any) -> Any:
         """JSON, or the path of a file with JSON."""
-        if not isinstance(value, str):
-            return value
-        text = value.strip()
-        if not text.startswith("{"):
-            text = Path(text).read_text(encoding="utf-8")
-        keys = json.loads(text)
-        if any(not key for key in keys):
-            raise ValueError("an API key must not be empty")
-        return keys
+        return _keys(value) if isinstance(value, str) else value
 
     @field_validator("max_pool")
     @classmethod

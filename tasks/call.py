@@ -71,6 +71,12 @@ def hold(job_id: JobId, call: HeldCall, store: Store) -> None:
                 drop(each)
 
 
+def drop_all() -> None:
+    """The service of this process has ended, and with it what the calls were made for."""
+    for job_id in list(held):
+        drop(job_id)
+
+
 def drop(job_id: JobId) -> None:
     """The job will not run."""
     call = held.pop(job_id, None)

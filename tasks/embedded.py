@@ -113,6 +113,9 @@ class EmbeddedWorker:
             )
             if recorded and active_runs.running():
                 self._cut_off()  # what was claimed in between, such as by claims that an outage held up
+        else:
+            # it runs nothing, but must not take what the next service in this process hands over
+            self._end_within(_UNWIND_SECONDS)
         stop_all(*self._growth.duties, *self._heartbeat.duties)
         self._heartbeat.stop(leave=recorded)
         worker_state.should_stop = None

@@ -106,7 +106,7 @@ class Publisher:
     def _send(self, job: Outgoing) -> None:
         self._open()
         app.send_task(
-            job.message_task,
+            job.task,
             args=loads(job.args),
             kwargs=loads(job.kwargs),
             task_id=job.celery_id,

@@ -1,4 +1,4 @@
-"""What the HTTP layer asks for: submits, records, cancels, queues, and what streams read (contract, sections 3 to 5).
+"""What the HTTP layer asks for: submits, cancels, queues, and the reads of reading.py (contract, sections 3 to 5).
 
 It writes records and sends hints; running is the workers' business. Every method may be called from one event loop.
 `CeleryScheduler` (scheduler.py) is the same for Python callers.
@@ -7,38 +7,34 @@ It writes records and sends hints; running is the workers' business. Every metho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from functools import cached_property
 
-from celery_jobs.records import cancel, changes, queues, reads, retry
+from celery_jobs.records import cancel, queues, retry
 from celery_jobs.records.cancel import CancelAnswer
-from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import ShuttingDown, TaskNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.queues import UNSET, Unset, check_limit
-from celery_jobs.records.record import JobFilter, JobRecord, JobResult, QueueView, StreamRow
+from celery_jobs.records.record import JobRecord, QueueView
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.states import CancelOutcome
 from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.tasks import call, catalog, hooks, metrics
+from celery_jobs.tasks import call, catalog, metrics
 from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.census import Census, Numbers
 from celery_jobs.tasks.duties import Duties, begin
 from celery_jobs.tasks.ends import Ends
 from celery_jobs.tasks.health import Check, Health
-from celery_jobs.tasks.hooks import Hooks
 from celery_jobs.tasks.job import JobTask
+from celery_jobs.tasks.reading import JobReader
 from celery_jobs.tasks.submit import NO_OPTIONS, GroupSubmit, SubmitOptions
 from celery_jobs.tasks.targets import new_job
 
 DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
-_PAGE = 100  # of a whole list
-_LONGEST_REST_SECONDS = 0.02
 
 
-class JobService:
+class JobService(JobReader):
     """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing."""
 
     def __init__(
@@ -66,11 +62,6 @@ class JobService:
         """What its service was built with counts where it was made without; before `start`."""
         self.settings = self._settings_given or settings
         self._timeout_given = shutdown_timeout if self._timeout_given is None else self._timeout_given
-
-    @cached_property
-    def hooks(self) -> Hooks:
-        """What a subclass adds to records and results."""
-        return hooks.of(self)
 
     # --- life
 
@@ -102,6 +93,7 @@ class JobService:
             return
         await asyncio.to_thread(duties.stop, self.shutdown_timeout if timeout is None else timeout)
         self._ends.close()
+        call.drop_all()
         self._census.stop()
         await self._async.close()
         await asyncio.to_thread(duties.close)
@@ -186,41 +178,6 @@ class JobService:
     def _new_job(self, declared: JobTask, kwargs_json: bytes) -> NewJob:
         return new_job(declared, "[]", declared.arguments.check_json(kwargs_json), self.settings.default_queue)
 
-    async def record(self, job_id: JobId) -> JobRecord:
-        """The record of a job; JobNotFound."""
-        return await self._async.read(reads.record, job_id, self.hooks.record_class)
-
-    async def result(self, job_id: JobId) -> JobResult:
-        """The record and the result of a job; JobNotFound."""
-        return await self._async.read(reads.result, job_id, self.hooks.record_class)
-
-    async def stream_records(self, chosen: JobFilter, below: int | None = None) -> AsyncIterator[Sequence[JobRecord]]:
-        """All records that match, newest first, from `below` on; no connection is held between two of its pages."""
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            records, below = await self._async.read(reads.page, chosen, _PAGE, below, self.hooks.record_class)
-            yield records
-            if below is None:
-                return
-            # as long for all other calls of this loop as for the list
-            await asyncio.sleep(min(loop.time() - began, _LONGEST_REST_SECONDS))
-
-    async def page(
-        self, chosen: JobFilter, limit: int, below: int | None = None
-    ) -> tuple[Sequence[JobRecord], int | None]:
-        """The newest `limit` records that match, submitted before `below`; and where the next page begins, if any."""
-        loop = asyncio.get_running_loop()
-        found: list[JobRecord] = []
-        while True:
-            began = loop.time()
-            most = limit - len(found)
-            records, below = await self._async.read(reads.page, chosen, most, below, self.hooks.record_class)
-            found += records
-            if below is None or len(found) == limit:
-                return found, below
-            await asyncio.sleep(loop.time() - began)  # a filter that fits few reads on, and leaves others their turn
-
     async def cancel_job(self, job_id: JobId, *, force: bool = False) -> tuple[CancelOutcome, JobRecord]:
         """Ask for cancellation; the answer says whether it is canceled, still ending, or came too late. JobNotFound."""
         answer = await self._ask_to_cancel(job_id, force=force)
@@ -303,28 +260,3 @@ class JobService:
     async def health(self) -> dict[str, Check]:
         """The checks database, broker and workers; bounded to about a second, never raises."""
         return await self._health.checks()
-
-    # --- what streams read
-
-    async def rows(self, ids: Collection[JobId]) -> dict[JobId, StreamRow]:
-        """The rows of these jobs; unknown ones are absent, deleted ones say so."""
-        return await self._async.read(reads.stream_rows, ids, self.hooks.record_class)
-
-    async def changed_since(self, mark: int | None, ids: Collection[JobId]) -> tuple[list[StreamRow], int]:
-        """What changed among `ids` since the mark, and the next mark; without a mark only the present one."""
-        if mark is None:
-            return [], await self._async.read(changes.mark_now)
-        return await self._async.read(changes.changed_since, mark, ids, self.hooks.record_class)
-
-    async def everything_seen(self) -> Mark:
-        """The mark of a look at all jobs now."""
-        return await self._async.read(changes.everything_seen)
-
-    async def everything_since(self, mark: Mark, after: tuple[int, int] | None, until: int | None, most: int) -> Look:
-        """The rows of all jobs written since a look with this mark, in order; `after` and `until` bound them."""
-        model = self.hooks.record_class
-        return await self._async.read(changes.everything_since, mark, after, until, most, model)
-
-    def on_hint(self, callback: Callable[[set[JobId]], None]) -> None:
-        """Call back with the ids that changed, from any thread; a hint may be lost."""
-        self._running.hints.listen(callback)

@@ -25,6 +25,7 @@ from celery_jobs.api.query import EachOnce
 from celery_jobs.api.results import JSON, record_response, result_response
 from celery_jobs.api.schemas.answers import JOB_STREAM, JOBS_STREAM, PAGED, SUBMITTED, WAITED
 from celery_jobs.api.schemas.jobs import Accepted, FollowQuery, JobList, ListQuery, ResultView
+from celery_jobs.api.schemas.own_records import list_schema
 from celery_jobs.api.schemas.problem import problems
 from celery_jobs.api.stream.follower import open_all_jobs_stream
 from celery_jobs.api.stream.response import open_job_stream
@@ -50,9 +51,9 @@ async def list_jobs(request: Request, scheduler: SchedulerDep, query: Annotated[
 
 
 @router.get("/$schema", dependencies=[MayRead])
-async def get_jobs_schema() -> dict[str, Any]:
+async def get_jobs_schema(scheduler: SchedulerDep) -> dict[str, Any]:
     """The JSON schema of the list."""
-    return JobList.model_json_schema()
+    return list_schema(scheduler.hooks.record_class)
 
 
 @router.get(

@@ -24,7 +24,7 @@ def limited(store: Face, limit: int | None, queue: str = "jobs") -> None:
 def test_an_admitted_job_carries_all_that_its_message_needs(store: Face):
     job_id = submit(store, args="[1]", kwargs='{"a":2}')
     [out] = store.write(admission.admit, "jobs")
-    assert out == admission.Outgoing(job_id, "t", "jobs", "[1]", '{"a":2}', 0, 0, JobKind.own, job_id, None)
+    assert out == admission.Outgoing(job_id, "t", "jobs", "[1]", '{"a":2}', 0, 0, JobKind.own, job_id)
     stored = row(store, job_id)
     assert stored.dispatched_at == stored.published_at is not None
     assert stored.publications == 1
