@@ -21,6 +21,7 @@ from celery_jobs.api.joblib.problems import ProblemException, problem_exception_
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.api.submit_route import TaskRouter
+from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.queues import check_limit
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
@@ -169,7 +170,7 @@ class BaseServiceBuilder:
             if self._job_options is None:
                 await stack.enter_async_context(lifespan.run_without_jobs(app))
             else:
-                scheduler = self._create_scheduler(self._job_options)
+                scheduler = self._made_scheduler(app, self._job_options)
                 remote = self._remote_settings or load_joblib_settings()
                 if not isinstance(scheduler, JobService):
                     raise TypeError("not yet")
@@ -179,6 +180,13 @@ class BaseServiceBuilder:
                 await stack.enter_async_context(monitoring.tell_streams(app))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
             yield
+
+    def _made_scheduler(self, app: FastAPI, options: JobOptions) -> Scheduler:
+        try:
+            return self._create_scheduler(options)
+        except SettingsError as error:
+            app.state.startup_failure = error
+            raise
 
     def _route(self, app: FastAPI) -> None:
         options = self._job_options

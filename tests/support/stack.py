@@ -24,7 +24,7 @@ MODULES = {
     "process": "process_tasks.py",
 }
 # written too, and loaded where JOBS_IMPORTS names them
-MORE_MODULES = {"rooms": "room_tasks.py", "shop": "python_tasks.py"}
+MORE_MODULES = {"rooms": "room_tasks.py", "shop": "python_tasks.py", "hooked": "hooked_tasks.py"}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import chain, chord, group
+from celery import chain, chord, group, signature
 from pydantic import BaseModel
 from ulid import ULID
 
@@ -164,8 +164,8 @@ async def test_their_records_are_like_all_others_and_cannot_be_retried(scheduler
         (chain(compute.s(1), compute.s(2)), "a chain is several tasks"),
         (chord([compute.s(1)], compute.s(2)), "a chord is several tasks"),
         (compute.map([1, 2]), "several tasks"),
-        (compute.s(1).set(link=compute.s(2)), "options link"),
-        (compute.s(1).set(task_id="mine"), "options task_id"),
+        (signature("compute", (1,), link=compute.s(2)), "options link"),
+        (signature("compute", (1,), task_id="mine"), "options task_id"),
         (plain_task, "decorate it with @job"),
     ],
     ids=str,
@@ -261,8 +261,8 @@ async def test_options_and_what_a_signature_says(scheduler: CeleryScheduler):
     assert (record.priority, record.tags, record.run_at) == (3, ["a", "b"], soon)
     assert record.expires_at is not None
     assert record.expires_at > soon
-    signature = shift.s(Point(x=1)).set(countdown=3600, queue="elsewhere", priority=9)
-    record = await scheduler.get_record(await scheduler.add_job(signature))
+    later = signature(shift.name, (Point(x=1),), countdown=3600, queue="elsewhere", priority=9)
+    record = await scheduler.get_record(await scheduler.add_job(later))
     assert (record.queue, record.priority) == ("elsewhere", 9)
     assert record.run_at is not None
     assert abs(record.run_at - soon) < timedelta(minutes=1)
