@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from celery_jobs.api.builder import BaseServiceBuilder, JobOptions, ServiceInfo
     from celery_jobs.api.deps import get_scheduler
-    from celery_jobs.api.submit_route import submit_route
+    from celery_jobs.api.task_route import submit_route
     from celery_jobs.records.record import JobRecord, Progress
     from celery_jobs.records.settings import ApiKey
     from celery_jobs.records.states import JobStatus
@@ -46,7 +46,7 @@ _HOMES = {
     "SubmitOptions": "celery_jobs.tasks.submit",
     "SyncScheduler": "celery_jobs.tasks.sync",
     "get_scheduler": "celery_jobs.api.deps",
-    "submit_route": "celery_jobs.api.submit_route",
+    "submit_route": "celery_jobs.api.task_route",
 }
 
 

@@ -20,7 +20,7 @@ from celery_jobs.api.joblib import routers as joblib
 from celery_jobs.api.joblib.problems import ProblemException, problem_exception_handler
 from celery_jobs.api.lifespan import Hook
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
-from celery_jobs.api.submit_route import TaskRouter
+from celery_jobs.api.task_route import TaskRouter
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.queues import check_limit
 from celery_jobs.records.record import JobRecord

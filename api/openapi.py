@@ -23,7 +23,7 @@ from celery_jobs.api.schemas.own_records import show_in
 from celery_jobs.api.schemas.problem import InvalidRequest, Problem, described, reference
 from celery_jobs.api.schemas.queues import QueueChange
 from celery_jobs.api.submission import read_submission
-from celery_jobs.api.submit_route import TaskRouter
+from celery_jobs.api.task_route import TaskRouter
 from celery_jobs.records.record import JobRecord
 
 Operation = dict[str, Any]

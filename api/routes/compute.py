@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from celery_jobs.api.submission import SubmitRoute
-from celery_jobs.api.submit_route import submit_route
+from celery_jobs.api.task_route import submit_route
 from celery_jobs.tasks.compute import compute
 
 # benchmarks measure by it, so it goes without what dependencies of a router around it would need
