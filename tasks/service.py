@@ -7,6 +7,7 @@ It writes records and sends hints; running is the workers' business. Every metho
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ from celery_jobs.tasks.submit import NO_OPTIONS, GroupSubmit, SubmitOptions
 from celery_jobs.tasks.targets import new_job
 
 DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
+
+_log = logging.getLogger("celery_jobs.scheduler")
 
 
 class JobService(JobReader):
@@ -71,6 +74,7 @@ class JobService(JobReader):
         SettingsError when it cannot: nothing is left half started.
         """
         self.hooks.loop = asyncio.get_running_loop() if self.settings.embedded else None
+        self._demand_hooks_in_workers()
         self._duties = await asyncio.to_thread(
             begin,
             self.settings,
@@ -84,6 +88,15 @@ class JobService(JobReader):
         dispatcher = self._duties.dispatcher
         self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
         self._census = Census(self._async)
+
+    def _demand_hooks_in_workers(self) -> None:
+        told, name = self.settings.scheduler or "", type(self).__name__
+        if self.hooks.on_result is not None and not self.settings.embedded and told.partition(":")[2] != name:
+            _log.warning(
+                "%s._on_job_result runs in the workers, which load it by JOBS_SCHEDULER=module:%s; it is not set so",
+                name,
+                name,
+            )
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """Take no new jobs, let those here finish for `timeout` seconds, cancel the rest, then close the database."""
