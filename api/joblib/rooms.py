@@ -14,11 +14,11 @@ from celery_jobs.api.joblib.payload import check_schema
 from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
 from celery_jobs.api.joblib.runtime import worker_key
 from celery_jobs.api.joblib.views import (
-    RemoteJobView,
     Page,
     Registration,
-    Submission,
+    RemoteJobView,
     RemoteTaskView,
+    Submission,
     WorkerSummary,
     page_json,
     task_json,

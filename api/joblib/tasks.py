@@ -15,7 +15,7 @@ from celery_jobs.api.joblib.declared import PREFER, WAITED, TaskId, body, proble
 from celery_jobs.api.joblib.dependencies import Call, CallDep
 from celery_jobs.api.joblib.route import PlainRoute
 from celery_jobs.api.joblib.task_waits import wait_for_end
-from celery_jobs.api.joblib.views import Claim, Claimed, ReportedTask, TaskReport, RemoteTaskView, task_json
+from celery_jobs.api.joblib.views import Claim, Claimed, RemoteTaskView, ReportedTask, TaskReport, task_json
 from celery_jobs.api.prefer import preferences_of
 from celery_jobs.api.problems import fault
 from celery_jobs.api.results import JSON
