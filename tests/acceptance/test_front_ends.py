@@ -102,6 +102,10 @@ def front(
     yield front
     told = browser.console()
     browser.open("about:blank")
+    proxy.refuse()
+    proxy.speak()
+    proxy.lead_to(port_of(service))
+    proxy.accept()
     service.release_all()
     end_jobs(service.jobs)
     assert told == []
@@ -174,6 +178,7 @@ def test_a_refused_cancel_is_shown(front: Front) -> None:
     """The job ends while the page, cut off, still offers to cancel it."""
     name = front.stack.name()
     job = front.stack.jobs.submit("hold", name=name)
+    front.proxy.cut()  # the stream's connection shall be the only one, for another would go deaf with it
     page = front.open(job)
     page.wait_for(".status", "running")
     front.proxy.silence()
