@@ -115,7 +115,7 @@ def _document(app: FastAPI, told: _Told) -> dict[str, Any]:
 
 
 def _tidy(operation: Operation) -> None:
-    """Take out what the framework says of a route that tells all of it by itself."""
+    """Take out what the framework says of a route that tells all of it by itself, and name what stands in place."""
     responses = operation["responses"]
     if _is_guess(responses.get(_INVALID)):
         del responses[_INVALID]
