@@ -264,6 +264,7 @@ class BadGateway(BaseHTTPRequestHandler):
 def test_an_answer_that_makes_the_browser_give_up_is_survived_and_a_delete_meanwhile_is_told(front: Front) -> None:
     jobs, proxy = front.stack.jobs, front.proxy
     held = jobs.submit("hold", name=front.stack.name())
+    jobs.wait(held, "running")
     page = front.open(held)
     page.wait_for(".changes li", "running")
     with HTTPServer(("127.0.0.1", 0), BadGateway) as gateway:
