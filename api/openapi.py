@@ -17,7 +17,8 @@ from pydantic.json_schema import models_json_schema
 
 from celery_jobs.api import auth
 from celery_jobs.api.joblib.dependencies import get_call
-from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, TOO_LARGE, UNAUTHORIZED
+from celery_jobs.api.joblib.views import Claim, Registration, Submission, TaskReport
+from celery_jobs.api.problems import FORBIDDEN, INTERNAL, INVALID, MEDIA_TYPE, TOO_LARGE, UNAUTHORIZED
 from celery_jobs.api.schemas.jobs import Deleted, DeletedJob
 from celery_jobs.api.schemas.own_records import show_in
 from celery_jobs.api.schemas.problem import InvalidRequest, Problem, described, reference
@@ -48,8 +49,10 @@ _TAGS: Final = {
 }
 _INVALID: Final = str(INVALID.status)
 _WITH_BODY: Final = ("post", "put", "patch")
+# what the second API spells out in place, as it must in the document of a host app, which has no such models
+_IN_PLACE: Final = {model.__name__: model for model in (Claim, Registration, Submission, TaskReport)}
 # models that no route declares to the framework, since it has no word for where they are
-_BESIDES: Final = (Deleted, DeletedJob, InvalidRequest, Problem, QueueChange)
+_BESIDES: Final = (Deleted, DeletedJob, InvalidRequest, Problem, QueueChange, *_IN_PLACE.values())
 _FOR_READERS_OF_CODE: Final = re.compile(r" \(contract, section[^)]*\)")
 _REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -112,15 +115,24 @@ def _document(app: FastAPI, told: _Told) -> dict[str, Any]:
 
 
 def _tidy(operation: Operation) -> None:
-    """Take out what the framework says of a route that tells all of it by itself."""
+    """Take out what the framework says of a route that tells all of it by itself, and name what stands in place."""
     responses = operation["responses"]
     if _is_guess(responses.get(_INVALID)):
         del responses[_INVALID]
     for status, response in responses.items():
         if "$ref" in response:
             responses[status] = {"$ref": response["$ref"]}  # it has put a description beside it
+        elif MEDIA_TYPE in (content := response.get("content", {})):
+            content[MEDIA_TYPE]["schema"] = _reference(InvalidRequest if status == _INVALID else Problem)
+    for sent in operation.get("requestBody", {}).get("content", {}).values():
+        if (model := _IN_PLACE.get(sent["schema"].get("title"))) is not None:
+            sent["schema"] = _reference(model)
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _sendable(parameter["schema"])
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(model=model.__name__)}
 
 
 def _complete(operation: Operation, method: str) -> None:
@@ -165,7 +177,7 @@ def _add_components(schema: dict[str, Any], told: _Told) -> None:
         schemas.pop(unused, None)
     components["responses"] = described()
     text = json.dumps(schema)
-    named = [model for model in (*_BESIDES, *told.requests) if f'"{_REFERENCE.format(model=model.__name__)}"' in text]
+    named = [model for model in (*_BESIDES, *told.requests) if f'"{_reference(model)["$ref"]}"' in text]
     _, made = models_json_schema([(model, "validation") for model in named], ref_template=_REFERENCE)
     components["schemas"] = dict(sorted(show_in({**schemas, **made["$defs"]}, told.record_class()).items()))
     for each in components["schemas"].values():

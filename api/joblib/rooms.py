@@ -14,11 +14,11 @@ from celery_jobs.api.joblib.payload import check_schema
 from celery_jobs.api.joblib.route import JoblibRoute, PlainRoute
 from celery_jobs.api.joblib.runtime import worker_key
 from celery_jobs.api.joblib.views import (
-    JobView,
     Page,
     Registration,
+    RemoteJobView,
+    RemoteTaskView,
     Submission,
-    TaskView,
     WorkerSummary,
     page_json,
     task_json,
@@ -38,8 +38,8 @@ _registration = json_body(Registration)
 
 @plain.put(
     "/rooms/{room_id}/jobs",
-    response_model=JobView,
-    responses={201: {"model": JobView, "description": "It is new."}} | problems(400, 404, 409, 413, 422),
+    response_model=RemoteJobView,
+    responses={201: {"model": RemoteJobView, "description": "It is new."}} | problems(400, 404, 409, 413, 422),
     openapi_extra=body(Registration),
 )
 async def register_job(room_id: RoomId, call: CallDep) -> Response:
@@ -52,7 +52,7 @@ async def register_job(room_id: RoomId, call: CallDep) -> Response:
     schema = await _usable(call, asked)
     found, created = await call.records.write(registering.register, who, job, schema, call.lease_seconds)
     call.records.changed([worker_key(who.worker)])  # if it waits, there may be something more for it
-    return Response(JobView.of(found).model_dump_json(by_alias=True), 201 if created else 200, media_type=JSON)
+    return Response(RemoteJobView.of(found).model_dump_json(by_alias=True), 201 if created else 200, media_type=JSON)
 
 
 def _named(call: Call, room_id: str, asked: Registration) -> FullName:
@@ -73,7 +73,7 @@ async def _usable(call: Call, asked: Registration) -> str:
         raise RequestValidationError([fault(("body", "schema"), str(error))]) from None
 
 
-@router.get("/rooms/{room_id}/jobs", response_model=Page[JobView], responses=problems(400, 422))
+@router.get("/rooms/{room_id}/jobs", response_model=Page[RemoteJobView], responses=problems(400, 422))
 async def list_room_jobs(room_id: RoomId, call: CallDep, page: PageDep) -> Response:
     """The jobs that may be submitted in a room: its own and the global ones."""
     rooms = sorted({names.room(room_id), GLOBAL})
@@ -87,7 +87,7 @@ async def list_room_jobs(room_id: RoomId, call: CallDep, page: PageDep) -> Respo
     return Response(page_json(items, total + len(by_celery), page.limit, page.offset), media_type=JSON)
 
 
-@router.get("/rooms/{room_id}/jobs/{job_name}", response_model=JobView, responses=problems(400, 404))
+@router.get("/rooms/{room_id}/jobs/{job_name}", response_model=RemoteJobView, responses=problems(400, 404))
 async def get_room_job(room_id: RoomId, job_name: JobName, call: CallDep) -> Response:
     """One job, its schema and its workers."""
     job = _visible(room_id, job_name)
@@ -101,9 +101,9 @@ async def get_room_job(room_id: RoomId, job_name: JobName, call: CallDep) -> Res
 @plain.post(
     "/rooms/{room_id}/tasks/{job_name}",
     status_code=202,
-    response_model=TaskView,
+    response_model=RemoteTaskView,
     responses={
-        200: {"model": TaskView, "description": "It ended within the time that was preferred."},
+        200: {"model": RemoteTaskView, "description": "It ended within the time that was preferred."},
         202: {"headers": {"Location": {"description": "Where the task is.", "schema": {"type": "string"}}}},
     }
     | problems(400, 404, 413, 422),
@@ -114,7 +114,7 @@ async def submit_room_task(room_id: RoomId, job_name: JobName, call: CallDep) ->
     return await submitting.submit(call, names.room(room_id), _visible(room_id, job_name))
 
 
-@router.get("/rooms/{room_id}/tasks", response_model=Page[TaskView], responses=problems(400, 422))
+@router.get("/rooms/{room_id}/tasks", response_model=Page[RemoteTaskView], responses=problems(400, 422))
 async def list_room_tasks(room_id: RoomId, call: CallDep, page: TasksDep) -> Response:
     """The tasks that were submitted in a room, newest first."""
     found, total = await call.records.read(tasks.page, names.room(room_id), page.limit, page.offset, page.status)
@@ -137,4 +137,4 @@ def _visible(room_id: str, job_name: str) -> FullName:
 
 
 def _json(job: Registered) -> bytes:
-    return JobView.of(job).model_dump_json(by_alias=True).encode()
+    return RemoteJobView.of(job).model_dump_json(by_alias=True).encode()

@@ -15,7 +15,7 @@ from celery_jobs.api.joblib.declared import PREFER, WAITED, TaskId, body, proble
 from celery_jobs.api.joblib.dependencies import Call, CallDep
 from celery_jobs.api.joblib.route import PlainRoute
 from celery_jobs.api.joblib.task_waits import wait_for_end
-from celery_jobs.api.joblib.views import Claim, Claimed, ReportedTask, TaskReport, TaskView, task_json
+from celery_jobs.api.joblib.views import Claim, Claimed, RemoteTaskView, ReportedTask, TaskReport, task_json
 from celery_jobs.api.prefer import preferences_of
 from celery_jobs.api.problems import fault
 from celery_jobs.api.results import JSON
@@ -47,7 +47,7 @@ async def claim_task(call: CallDep) -> Response:
     return Response(content, 200, prefer.applied(waited=prefer.wait_seconds is not None), JSON)
 
 
-@plain.get("/tasks/{task_id}", response_model=TaskView, responses=WAITED | problems(404), openapi_extra=PREFER)
+@plain.get("/tasks/{task_id}", response_model=RemoteTaskView, responses=WAITED | problems(404), openapi_extra=PREFER)
 async def get_task(task_id: TaskId, call: CallDep) -> Response:
     """A task; with `Prefer: wait=N` once it has ended, or as it is after N seconds."""
     prefer = preferences_of(call.request)

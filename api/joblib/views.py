@@ -55,7 +55,7 @@ class TaskReport(_Body):
     worker_id: WorkerId | None = Field(default=None, description="The report counts for this worker only.")
 
 
-class JobView(BaseModel):
+class RemoteJobView(BaseModel):
     """A registered job and the workers that serve it."""
 
     id: UUID
@@ -67,7 +67,7 @@ class JobView(BaseModel):
     workers: list[str]
 
     @classmethod
-    def of(cls, job: Registered) -> JobView:
+    def of(cls, job: Registered) -> RemoteJobView:
         """The view of a registered job."""
         name = job.full_name
         return cls(
@@ -81,7 +81,7 @@ class JobView(BaseModel):
         )
 
 
-class TaskView(BaseModel):
+class RemoteTaskView(BaseModel):
     """One execution of a registered job."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
@@ -101,7 +101,7 @@ class TaskView(BaseModel):
     queue_position: int | None = Field(default=None, description="1: the next of its job. null unless pending.")
 
 
-class ReportedTask(TaskView):
+class ReportedTask(RemoteTaskView):
     """The task as it now is, and what its worker should stop."""
 
     cancelled_task_ids: list[UUID]
@@ -110,7 +110,7 @@ class ReportedTask(TaskView):
 class Claimed(BaseModel):
     """The task that is now the worker's; null where none waits."""
 
-    task: TaskView | None
+    task: RemoteTaskView | None
 
 
 class BeatView(BaseModel):

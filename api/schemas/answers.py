@@ -51,11 +51,15 @@ PAGED: Final[Responses] = {200: {"headers": {"Link": _header('The address of the
 
 
 def _event_stream(description: str, example: str, *data: str, resumable: bool = True) -> Responses:
-    """A stream whose events hold one of these schemas as JSON; the schema of the media type is that of an event."""
+    """A stream whose events hold one of these schemas as JSON.
+
+    The schema of the media type is that of one event, or for programs that know no streams the text of them all.
+    """
     event = {"data": {"type": "string", "contentMediaType": "application/json", "contentSchema": _one_of(data)}}
     if resumable:
         event["id"] = {"type": "string", "description": "What `Last-Event-ID` takes to resume: no gap, no repeat."}
-    schema = {"type": "object", "properties": event, "required": ["data"]}
+    one = {"type": "object", "title": "One event", "properties": event, "required": ["data"]}
+    schema = {"anyOf": [one, {"type": "string", "title": "All of the stream, as text"}]}
     headers = {
         "Cache-Control": _header("`no-cache`", always=True),
         "X-Accel-Buffering": _header("`no`: proxies pass on every event at once.", always=True),

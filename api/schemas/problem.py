@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel, Field
 
 from celery_jobs.api import problems as kinds
-from celery_jobs.api.problems import MEDIA_TYPE, URN, Kind
+from celery_jobs.api.problems import MEDIA_TYPE, PAGES, URN, Kind
 
 # what makes the service answer with each; a kind that is not here has no entry in the OpenAPI document
 MEANINGS: Final[dict[Kind, str]] = {
@@ -28,6 +28,10 @@ _HEADERS: Final[dict[Kind, dict[str, Any]]] = {
     kinds.METHOD_NOT_ALLOWED: {"Allow": ("The methods that the path serves.", "string")},
     kinds.UNAVAILABLE: {"Retry-After": ("Seconds after which to try again.", "integer")},
 }
+_TYPES: Final = [
+    *(URN + kind.name for kind in (*MEANINGS, kinds.BAD_REQUEST)),
+    *(PAGES + kind.name for kind in dict.fromkeys(kinds.KINDS.values()) if kind not in MEANINGS),
+]
 # for examples: the job's id in the path, and what is said
 _SAID: Final = {
     kinds.INVALID_ULID: ("not-a-ulid", "Invalid job ID format: not-a-ulid"),
@@ -48,10 +52,7 @@ class Fault(BaseModel):
 class Problem(BaseModel):
     """Why a request was not answered as asked (RFC 9457)."""
 
-    type: str = Field(
-        description="The kind of problem; what programs tell problems apart by.",
-        examples=[URN + kind.name for kind in (*MEANINGS, kinds.BAD_REQUEST)],
-    )
+    type: str = Field(description="The kind of problem; what programs tell problems apart by.", examples=_TYPES)
     title: str = Field(description="The kind in words.", examples=[kinds.NOT_FOUND.title])
     status: int = Field(description="The status of the answer.", ge=400, le=599)
     detail: str = Field(description="What happened, and what to do about it where that is known.")

@@ -64,6 +64,10 @@ class Proxy:
         for pair in pairs:
             pair.reset()
 
+    def lead_to(self, port: int) -> None:
+        """New connections go to the server behind this port."""
+        self._server_port = port
+
     def silence(self) -> None:
         """Take connections and bytes, and pass on nothing more, on any connection."""
         self._passing.clear()
