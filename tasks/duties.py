@@ -38,7 +38,7 @@ class Duties:
         self.tasks: dict[str, JobTask] = {name: task for name, task in registered().items() if task.offered}
         self._lock = lock
         self.hints = Hints(settings)
-        here = Process(settings, store, self.hints, hooks=hooks)
+        self.here = here = Process(settings, store, self.hints, hooks=hooks)
         if settings.embedded:
             here.worker = f"embedded@{platform.node()}"
             here.incarnation = uuid4().hex

@@ -64,7 +64,7 @@ class Ends:
             self._waiting.clear()
         self._woken.set()
         for future in left:
-            future.set_exception(ShuttingDown())
+            _settle(future, ShuttingDown())
 
     def _on_hint(self, ids: set[JobId]) -> None:
         with self._lock:
@@ -96,7 +96,13 @@ class Ends:
             with self._lock:
                 waiting = self._waiting.pop(job_id, set())
             for future in waiting:
-                if status is None:
-                    future.set_exception(JobNotFound(job_id))
-                else:
-                    future.set_result(status)
+                _settle(future, JobNotFound(job_id) if status is None else status)
+
+
+def _settle(future: Future[JobStatus], outcome: JobStatus | Exception) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # whoever waited has given up
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from celery_jobs.records.runs import Runner
@@ -15,6 +16,8 @@ from celery_jobs.tasks.hooks import Hooks
 
 if TYPE_CHECKING:
     from celery_jobs.tasks.dispatch import Dispatcher
+    from celery_jobs.tasks.ends import Ends
+    from celery_jobs.tasks.errands import Errands
 
 
 @dataclass
@@ -30,6 +33,25 @@ class Process:
     forks: bool = False  # True in the children of a prefork worker
     pid: int = field(default_factory=os.getpid)
     dispatcher: Dispatcher | None = None  # where this process dispatches
+
+    @cached_property
+    def ends(self) -> Ends:
+        """Where Python callers of this process wait for the ends of jobs."""
+        from celery_jobs.tasks.ends import Ends
+
+        return Ends(self.store, self.hints)
+
+    @cached_property
+    def errands(self) -> Errands:
+        """What follows their writes."""
+        from celery_jobs.tasks.errands import Errands
+
+        return Errands(self)
+
+    def end_calls(self) -> None:
+        """Nobody waits any more, and nothing follows."""
+        for made in {"ends", "errands"} & vars(self).keys():
+            vars(self)[made].close()
 
     @property
     def runner(self) -> Runner:

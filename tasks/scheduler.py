@@ -149,14 +149,15 @@ class CeleryScheduler(JobService, Scheduler):
         """
         await self._ready()
         known = id_of(job_id)
-        future = self._ends.wait(known)
+        ends = self._running.here.ends
+        future = ends.wait(known)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.wrap_future(future)
         except TimeoutError:
             raise TimeoutError(f"job {known} has not ended after {timeout} s") from None
         finally:
-            self._ends.leave(known, future)
+            ends.leave(known, future)
 
     async def get_result(self, job_id: AnyId) -> Any:
         """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""

@@ -25,7 +25,6 @@ from celery_jobs.tasks import call, catalog, metrics
 from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.census import Census, Numbers
 from celery_jobs.tasks.duties import Duties, begin
-from celery_jobs.tasks.ends import Ends
 from celery_jobs.tasks.health import Check, Health
 from celery_jobs.tasks.job import JobTask
 from celery_jobs.tasks.reading import JobReader
@@ -84,7 +83,6 @@ class JobService(JobReader):
         )
         self._async = AsyncStore(self._duties.store)
         self._submits = GroupSubmit(self._async)
-        self._ends = Ends(self._duties.store, self._duties.hints)
         dispatcher = self._duties.dispatcher
         self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
         self._census = Census(self._async)
@@ -105,7 +103,7 @@ class JobService(JobReader):
         if duties is None:
             return
         await asyncio.to_thread(duties.stop, self.shutdown_timeout if timeout is None else timeout)
-        self._ends.close()
+        duties.here.end_calls()
         call.drop_all()
         self._census.stop()
         await self._async.close()

@@ -6,7 +6,8 @@ connections, elsewhere it has its own, and hands its jobs to the broker by itsel
 
 from __future__ import annotations
 
-import atexit
+import weakref
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, Self
@@ -24,8 +25,6 @@ from celery_jobs.records.store import Store
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks import call, metrics, plugins, process, transaction
 from celery_jobs.tasks.celery import import_tasks
-from celery_jobs.tasks.ends import Ends
-from celery_jobs.tasks.errands import Errands
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.process import Process
@@ -46,24 +45,16 @@ class SyncScheduler:
     """
 
     def __init__(self, *, settings: Settings | None = None) -> None:
-        self._own = settings is not None or not process.is_known()
-        if self._own:
-            settings = settings or load_settings()
-            import_tasks(settings)
-            if settings.embedded:
-                upgrade(settings)
-            store = Store(settings.database_url)
-            check(store)
-            self._here = Process(settings, store, Hints(settings), hooks=plugins.hooks(settings))
-        else:
+        if settings is None and process.is_known():
             self._here = process.current()
+            self._end: Callable[[], object] = _nothing
+        else:
+            self._here = _own_process(settings or load_settings())
+            self._end = weakref.finalize(self, _close, self._here)  # at the end of the program at the latest
         self._settings = self._here.settings
         self._store = self._here.store
         self._hooks = self._here.hooks
-        self._ends = Ends(self._store, self._here.hints)
-        self._errands = Errands(self._here)
         self._place: tuple[str, ...] | None = None
-        atexit.register(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -72,13 +63,8 @@ class SyncScheduler:
         self.close()
 
     def close(self) -> None:
-        """End what runs in the background; a worker's own connections stay open."""
-        atexit.unregister(self.close)
-        self._ends.close()
-        self._errands.close()
-        if self._own:
-            self._here.hints.close()
-            self._store.close()
+        """Close its connections, but for those of a worker or a service, which are not its own."""
+        self._end()
 
     # --- jobs
 
@@ -125,7 +111,7 @@ class SyncScheduler:
         if not outcome.replayed:
             self._here.hints.appeared(outcome.job_id)
             metrics.submitted(job.task, job.queue or "")
-            self._errands.wake(job.queue)
+            self._here.errands.wake(job.queue)
 
     def get_status(self, job_id: AnyId) -> JobStatus:
         """Where the job is now; KeyError."""
@@ -153,9 +139,9 @@ class SyncScheduler:
         answer = self._store.write_for(self._patience, cancel.cancel, known, force=force)
         self._here.hints.changed(known)
         if answer.outcome is CancelOutcome.requested:
-            self._errands.look(answer.record.celery_id or known, answer.worker)
+            self._here.errands.look(answer.record.celery_id or known, answer.worker)
         elif answer.at_once:
-            self._errands.wake(answer.record.queue)
+            self._here.errands.wake(answer.record.queue)
             call.drop(known)
         return answer.outcome is CancelOutcome.requested or answer.at_once
 
@@ -165,21 +151,21 @@ class SyncScheduler:
         deleted = self._store.write_for(self._patience, cancel.delete_job, known)
         self._here.hints.changed(known)
         if deleted.executing:
-            self._errands.look(deleted.celery_id, deleted.worker)
+            self._here.errands.look(deleted.celery_id, deleted.worker)
         if deleted.at_once:
-            self._errands.wake(None)
+            self._here.errands.wake(None)
             call.drop(known)
 
     def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
         """Return when the job has ended; TimeoutError after `timeout` seconds, KeyError (also once it is deleted)."""
         known = id_of(job_id)
-        future = self._ends.wait(known)
+        future = self._here.ends.wait(known)
         try:
             future.result(timeout)
         except FutureTimeout:
             raise TimeoutError(f"job {known} has not ended after {timeout} s") from None
         finally:
-            self._ends.leave(known, future)
+            self._here.ends.leave(known, future)
 
     def get_result(self, job_id: AnyId) -> Any:
         """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""
@@ -191,10 +177,29 @@ class SyncScheduler:
         if queue is None:
             self._store.write_for(self._patience, queues.ensure, [name])
         self._store.write_for(self._patience, queues.change, name, check_limit(max_concurrency))
-        self._errands.wake(name)
+        self._here.errands.wake(name)
         if max_concurrency is not None:
-            self._errands.grow()
+            self._here.errands.grow()
 
     @property
     def _patience(self) -> float:
         return self._settings.outage_patience_seconds if self._here.incarnation else _PATIENCE_SECONDS
+
+
+def _own_process(settings: Settings) -> Process:
+    import_tasks(settings)
+    if settings.embedded:
+        upgrade(settings)
+    store = Store(settings.database_url)
+    check(store)
+    return Process(settings, store, Hints(settings), hooks=plugins.hooks(settings))
+
+
+def _close(here: Process) -> None:
+    here.end_calls()
+    here.hints.close()
+    here.store.close()
+
+
+def _nothing() -> None:
+    """Of a worker's or a service's process."""

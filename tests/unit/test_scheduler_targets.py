@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group, signature
-from ulid import ULID
 
 from celery_jobs.api import CeleryScheduler, JobStatus
 from celery_jobs.tasks import JobTask, app, current_job, job
 from celery_jobs.tasks.compute import compute
 from tests.unit.calling import Point, eventually, nap, outcome, shift, until
-
-UNKNOWN = ULID()
-RESULT = ULID()
 
 
 @job
