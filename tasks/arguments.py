@@ -135,6 +135,34 @@ class Arguments:
                 bound.arguments[name] = adapter.validate_python(value)
         return bound.args, dict(bound.kwargs)
 
+    def by_name(self, called: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with every argument, defaults too, under its name wherever Python allows it."""
+        bound = self._signature.bind(*called[0], **called[1])
+        bound.apply_defaults()
+        if any(each.kind is each.VAR_POSITIONAL for each in self._signature.parameters.values()):
+            return bound.args, dict(bound.kwargs)  # what stands before *args has to stand there
+        split = len(self._positional)
+        args, named = bound.args[:split], bound.args[split:]
+        names = [each for each in self._signature.parameters if each not in self._positional]
+        return args, dict(zip(names, named, strict=False)) | bound.kwargs
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call of the function with something for everything that it takes."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for each in self._signature.parameters.values():
+            if each.kind is each.KEYWORD_ONLY:
+                kwargs[each.name] = None
+            elif each.kind is each.VAR_KEYWORD:
+                kwargs["anything_else"] = None
+            else:
+                args.append(None)
+        return tuple(args), kwargs
+
+    def spelled(self) -> str:
+        """The parameters as they were declared."""
+        return str(self._signature.replace(return_annotation=inspect.Signature.empty))
+
     def _adapter(self, parameter: inspect.Parameter) -> TypeAdapter[Any] | None:
         """What makes a parameter's value of JSON; None where JSON gives already what is asked for."""
         if parameter.name not in self._adapters:  # made late: nothing is asked of a type whose value is never given

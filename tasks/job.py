@@ -10,7 +10,7 @@ from typing import Any, NoReturn, overload
 
 from celery import Task
 from celery.backends.base import DisabledBackend
-from celery.exceptions import MaxRetriesExceededError, Retry
+from celery.exceptions import Ignore, MaxRetriesExceededError, Retry, TimeLimitExceeded
 from celery.utils.time import get_exponential_backoff_interval
 
 from celery_jobs.records.ids import JobId
@@ -19,6 +19,7 @@ from celery_jobs.records.states import CancelMode, JobStatus
 from celery_jobs.tasks import coroutines
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.clean_up import CleanUp
 from celery_jobs.tasks.context import request_of
 from celery_jobs.tasks.execute import execute
 from celery_jobs.tasks.results import decode_result, encode_result
@@ -36,6 +37,7 @@ class JobTask(Task):
     queue: str | None = None
     submit_priority: int = 0
     category: str | None = None
+    clean_up: CleanUp | None = None  # what `on_cancel` names
     # not under the option's own name: Celery 5.7 has one of that name, which would send the message again itself
     rerun_when_lost: bool = False
     max_attempts: int = 3
@@ -92,7 +94,12 @@ class JobTask(Task):
         """Celery's autoretry for coroutines: raises Retry where the task's options ask for one."""
         wanted: tuple[type[BaseException], ...] = tuple(getattr(self, "autoretry_for", ()))
         never: tuple[type[BaseException], ...] = tuple(getattr(self, "dont_autoretry_for", ()))
-        if not wanted or isinstance(error, Retry) or not isinstance(error, wanted) or isinstance(error, never):
+        if (
+            not wanted
+            or isinstance(error, Ignore | Retry | TimeLimitExceeded)
+            or not isinstance(error, wanted)
+            or isinstance(error, never)
+        ):
             return
         options = dict(getattr(self, "retry_kwargs", {}))
         if factor := getattr(self, "retry_backoff", False):
@@ -135,6 +142,7 @@ def job(
     category: str | None = None,
     retry_on_worker_lost: bool = False,
     max_attempts: int = 3,
+    on_cancel: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], JobTask]: ...
 def job(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -155,6 +163,7 @@ def _register(
     priority: int = 0,
     retry_on_worker_lost: bool = False,
     max_attempts: int = 3,
+    on_cancel: Callable[..., Any] | None = None,
     **options: Any,
 ) -> JobTask:
     if not 0 <= priority <= 100:
@@ -162,13 +171,15 @@ def _register(
     if max_attempts < 1:
         raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
     name = options.pop("name", None) or app.gen_task_name(function.__name__, function.__module__)
+    arguments = Arguments(name, function, bound=bool(options.get("bind")))
     return app.task(
         function,
         base=JobTask,
         name=name,
         lazy=False,
         coroutine=inspect.iscoroutinefunction(function),
-        arguments=Arguments(name, function, bound=bool(options.get("bind"))),
+        arguments=arguments,
+        clean_up=None if on_cancel is None else CleanUp(on_cancel, arguments),
         submit_priority=priority,
         rerun_when_lost=retry_on_worker_lost,
         max_attempts=max_attempts,
