@@ -160,8 +160,9 @@ class Arguments:
         return tuple(args), kwargs
 
     def spelled(self) -> str:
-        """The parameters as they were declared."""
-        return str(self._signature.replace(return_annotation=inspect.Signature.empty))
+        """The parameters as they were declared, without their types."""
+        plain = [each.replace(annotation=each.empty) for each in self._signature.parameters.values()]
+        return str(inspect.Signature(plain))
 
     def _adapter(self, parameter: inspect.Parameter) -> TypeAdapter[Any] | None:
         """What makes a parameter's value of JSON; None where JSON gives already what is asked for."""

@@ -22,6 +22,7 @@ from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.clean_up import CleanUp
 from celery_jobs.tasks.context import request_of
 from celery_jobs.tasks.execute import execute
+from celery_jobs.tasks.options import check
 from celery_jobs.tasks.results import decode_result, encode_result
 
 
@@ -149,42 +150,40 @@ def job(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Register a plain or `async def` function as a job; the options that are not ours are Celery's.
 
     `name` (default: module and function), `queue`, `priority` (0..100), `retry_on_worker_lost` (safe to run again after
-    its worker was lost), `max_attempts` (runs in all), `category` (a `@global` job of the second API too, section 8).
-    ValueError for an option out of its range.
+    its worker was lost), `max_attempts` (runs in all), `category` (a `@global` job of the second API too, section 8),
+    `on_cancel` (called where the job ran, with its arguments or with none, when a cancel has stopped it).
+    TypeError for an option that nobody knows and for what has no schema, ValueError for one out of its range.
     """
     if function is None:
         return lambda function: _register(function, **options)
+    if not callable(function):
+        raise TypeError(f"@job takes its options by name, such as @job(name={function!r})")
     return _register(function)
 
 
-def _register(
-    function: Callable[..., Any],
-    *,
-    priority: int = 0,
-    retry_on_worker_lost: bool = False,
-    max_attempts: int = 3,
-    on_cancel: Callable[..., Any] | None = None,
-    **options: Any,
-) -> JobTask:
-    if not 0 <= priority <= 100:
-        raise ValueError(f"priority must be between 0 and 100, not {priority}")
-    if max_attempts < 1:
-        raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
-    name = options.pop("name", None) or app.gen_task_name(function.__name__, function.__module__)
+def _register(function: Callable[..., Any], **options: Any) -> JobTask:
+    name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
+    base: Any = options.pop("base", None) or JobTask
+    if not (isinstance(base, type) and issubclass(base, JobTask)):
+        raise TypeError(f"@job of {name}: base must be a subclass of celery_jobs.tasks.JobTask, not {base!r}")
+    check(name, options, own=set(dir(base)) - set(dir(JobTask)))
     arguments = Arguments(name, function, bound=bool(options.get("bind")))
+    on_cancel = options.pop("on_cancel", None)
+    ours = {ours: options.pop(theirs) for theirs, ours in _NAMED_OTHERWISE.items() if theirs in options}
     return app.task(
         function,
-        base=JobTask,
-        name=name,
         lazy=False,
+        base=base,
         coroutine=inspect.iscoroutinefunction(function),
         arguments=arguments,
         clean_up=None if on_cancel is None else CleanUp(on_cancel, arguments),
-        submit_priority=priority,
-        rerun_when_lost=retry_on_worker_lost,
-        max_attempts=max_attempts,
-        **options,
+        **ours,
+        **{**options, "name": name},
     )
+
+
+# what Celery has under the same name means something else there
+_NAMED_OTHERWISE = {"priority": "submit_priority", "retry_on_worker_lost": "rerun_when_lost"}
 
 
 def registered() -> dict[str, JobTask]:
