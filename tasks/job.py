@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn, overload
 
 from celery import Task
 from celery.backends.base import DisabledBackend
-from celery.exceptions import Ignore, MaxRetriesExceededError, Retry, TimeLimitExceeded
+from celery.exceptions import CDeprecationWarning, Ignore, MaxRetriesExceededError, Retry, TimeLimitExceeded
 from celery.utils.time import get_exponential_backoff_interval
 
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Ending
 from celery_jobs.records.states import CancelMode, JobStatus
 from celery_jobs.tasks import coroutines
+from celery_jobs.tasks.annotations import check_schemas
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.clean_up import CleanUp
@@ -167,19 +169,23 @@ def _register(function: Callable[..., Any], **options: Any) -> JobTask:
     if not (isinstance(base, type) and issubclass(base, JobTask)):
         raise TypeError(f"@job of {name}: base must be a subclass of celery_jobs.tasks.JobTask, not {base!r}")
     check(name, options, own=set(dir(base)) - set(dir(JobTask)))
-    arguments = Arguments(name, function, bound=bool(options.get("bind")))
+    bound = bool(options.get("bind"))
+    check_schemas(name, function, bound)
+    arguments = Arguments(name, function, bound)
     on_cancel = options.pop("on_cancel", None)
     ours = {ours: options.pop(theirs) for theirs, ours in _NAMED_OTHERWISE.items() if theirs in options}
-    return app.task(
-        function,
-        lazy=False,
-        base=base,
-        coroutine=inspect.iscoroutinefunction(function),
-        arguments=arguments,
-        clean_up=None if on_cancel is None else CleanUp(on_cancel, arguments),
-        **ours,
-        **{**options, "name": name},
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CDeprecationWarning)  # of the option `queue`, which is ours
+        return app.task(
+            function,
+            lazy=False,
+            base=base,
+            coroutine=inspect.iscoroutinefunction(function),
+            arguments=arguments,
+            clean_up=None if on_cancel is None else CleanUp(on_cancel, arguments),
+            **ours,
+            **{**options, "name": name},
+        )
 
 
 # what Celery has under the same name means something else there

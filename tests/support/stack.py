@@ -24,6 +24,7 @@ MODULES = {
     "process": "process_tasks.py",
     "limits": "limit_tasks.py",
     "clean_ups": "clean_up_tasks.py",
+    "arguments": "argument_tasks.py",
 }
 # written too, and loaded where JOBS_IMPORTS names them
 MORE_MODULES = {"rooms": "room_tasks.py", "shop": "python_tasks.py", "hooked": "hooked_tasks.py"}

@@ -19,7 +19,8 @@ def declared(**options: Any) -> JobTask:
 
     def function(path: str, frames: int = 1) -> None: ...
 
-    return job(**{"name": f"options.number_{next(NUMBERS)}", **options})(function)
+    decorator: Any = job
+    return decorator(**{"name": f"options.number_{next(NUMBERS)}", **options})(function)
 
 
 # every task option of Celery's documentation (tasks, calling, the list of options and "custom task classes")
