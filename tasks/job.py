@@ -17,7 +17,7 @@ from celery.utils.time import get_exponential_backoff_interval
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Ending
 from celery_jobs.records.states import CancelMode, JobStatus
-from celery_jobs.tasks import coroutines
+from celery_jobs.tasks import context, coroutines
 from celery_jobs.tasks.annotations import check_schemas
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
@@ -55,14 +55,28 @@ class JobTask(Task):
         return coroutines.loop()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # a task's own argument may be called `self`
-        """Run as a job in a worker; a direct call in a program just calls the function."""
+        """Run as a job in a worker; a direct call in a program, or in another job, just calls the function."""
         request = self.request
-        if request.called_directly:
-            return self.run(*args, **kwargs)
         if request.is_eager:
-            value = self.run(*args, **kwargs)
-            return asyncio.run(value) if inspect.iscoroutine(value) else value
+            return self._run_here(args, kwargs)
+        if request.called_directly or context.is_inside():
+            return self.run(*args, **kwargs)
         return execute(self, args, kwargs)
+
+    def _run_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = self.run(*args, **kwargs)
+        if not inspect.iscoroutine(value):
+            return value
+        try:
+            return asyncio.run(value)
+        except Exception as error:
+            self.retry_if_wanted(error)
+            raise
+
+    @property
+    def request(self) -> Any:
+        """Celery's request of the running job, inside a coroutine too."""
+        return request_of(self)
 
     @property
     def cancel_mode(self) -> CancelMode:
@@ -83,7 +97,11 @@ class JobTask(Task):
         """Run again later with the arguments of the record; raises Retry, or `exc` when no retry is left."""
         if args is not None or kwargs is not None:
             raise TypeError("a @job retries with the arguments it was submitted with; submit a new job for other ones")
+        if options:
+            raise TypeError(f"a @job retries in its own queue; self.retry() takes no {', '.join(options)}")
         request = request_of(self)
+        if request.called_directly or request.is_eager:  # as in a test: Celery then raises, or runs it again here
+            return super().retry(None, None, exc, throw, eta, countdown, max_retries)
         most: Any = self.max_retries if max_retries is None else max_retries  # None: without end
         if most is not None and request.retries >= most:
             raise exc or MaxRetriesExceededError(f"{self.name} was retried {most} times", task_args=(), task_kwargs={})

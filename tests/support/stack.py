@@ -25,6 +25,7 @@ MODULES = {
     "limits": "limit_tasks.py",
     "clean_ups": "clean_up_tasks.py",
     "arguments": "argument_tasks.py",
+    "writing": "writing_tasks.py",
 }
 # written too, and loaded where JOBS_IMPORTS names them
 MORE_MODULES = {"rooms": "room_tasks.py", "shop": "python_tasks.py", "hooked": "hooked_tasks.py"}
