@@ -28,7 +28,8 @@ def lines_with(stack: Stack, mark: str, count: int) -> list[str]:
 
 @shared(EMBEDDED, PREFORK, THREADS)
 @pytest.mark.parametrize(
-    ("task", "places"), [("logging_plain", ["code"]), ("logging_async", ["code", "to_thread", "task"])]
+    ("task", "places"),
+    [("logging_plain", ["code", "a thread that was told"]), ("logging_async", ["code", "to_thread", "task"])],
 )
 def test_lines_of_its_logger_carry_the_job_id(stack: Stack, task: str, places: list[str]) -> None:
     mark = stack.name()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextvars
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,9 @@ def logging_plain(mark: str) -> list[str]:
     thread = threading.Thread(target=alone)
     thread.start()
     thread.join()
+    told = threading.Thread(target=contextvars.copy_context().run, args=(log, mark, "a thread that was told"))
+    told.start()
+    told.join()
     return found
 
 
@@ -43,7 +46,6 @@ async def logging_async(mark: str) -> str:
     log(mark, "code")
     await asyncio.to_thread(log, mark, "to_thread")
     await asyncio.create_task(asyncio.to_thread(log, mark, "task"))
-    logging.getLogger("somebody.elses").info("%s said by a library", mark)
     return current_job.id
 
 
