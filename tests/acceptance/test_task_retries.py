@@ -70,7 +70,9 @@ def test_what_is_excepted_is_not_tried_again(
 @shared(EMBEDDED)
 def test_jitter_takes_any_time_up_to_the_back_off(stack: Stack) -> None:
     jobs = [stack.jobs.submit("writing.jittering") for _ in range(8)]
-    delays = [datetime.fromisoformat(waits(stack, job, 1)["run_at"]).timestamp() for job in jobs]
+    for job in jobs:
+        wait_until(lambda job=job: stack.jobs.record(job)["run_at"], "it will be tried again")
+    delays = [datetime.fromisoformat(stack.jobs.record(job)["run_at"]).timestamp() for job in jobs]
     assert max(delays) - min(delays) > 5
     for job in jobs:
         assert stack.jobs.cancel(job).json()["status"] == "canceled"
