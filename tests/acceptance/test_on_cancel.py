@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.acceptance.kinds import shared
-from tests.support.stack import EMBEDDED, PREFORK, THREADS, Stack
+from tests.acceptance.kinds import own, shared
+from tests.support.stack import EMBEDDED, PREFORK, THREADS, Kind, Stack
 from tests.support.waiting import stays, wait_until
 
 
@@ -91,6 +92,31 @@ def test_a_job_that_was_not_canceled_or_never_began_is_not_cleaned_up(stack: Sta
     stack.jobs.wait(waiting, "canceled")
     for job in (*ended.values(), waiting):
         assert "clean-up" not in events(stack, job)
+
+
+@shared(EMBEDDED, PREFORK)
+def test_a_job_that_is_deleted_while_it_runs_is_cleaned_up(stack: Stack) -> None:
+    name = stack.name()
+    job = stack.jobs.submit("clean_ups.plain", lock={"name": name})
+    stack.journal.wait_start(job)
+    stack.jobs.delete(job)
+    stack.journal.release(name)
+    wait_until(lambda: events(stack, job) == ["start", "end", "clean-up"], "it cleans up")
+    stack.every_slot_works()
+
+
+@own(EMBEDDED)
+def test_a_shutdown_is_no_cancel(new_stack: Callable[..., Stack], kind: Kind) -> None:
+    stack = new_stack(kind, JOBS_SHUTDOWN_TIMEOUT_SECONDS="1").start()
+    jobs = [
+        stack.jobs.submit(f"clean_ups.{task}", lock={"name": stack.name()}, note="x") for task in ("coroutine", "plain")
+    ]
+    for job in jobs:
+        stack.journal.wait_start(job)
+    stack.process.terminate()
+    stack.process.wait(20)
+    assert [events(stack, job)[:2] for job in jobs] == [["start", "end"], ["start"]]
+    assert not any("clean-up" in events(stack, job) for job in jobs)
 
 
 @shared(PREFORK)
