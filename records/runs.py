@@ -154,7 +154,7 @@ def _finish(to: JobStatus, *shown: ColumnElement[Any]) -> Update:
         again_at = case((running, from_now(bindparam("run_in_seconds"))), else_=_c.run_at)
         values = {"run_at": again_at, "retries": func.coalesce(bindparam("new_retries", type_=Integer), _c.retries)}
     elif to is _S.canceled:
-        values = {"error": bindparam("new_error")}
+        values = {"error": bindparam("new_error"), "error_traceback": bindparam("new_error_traceback")}
     else:
         values = {column.key: new(column) for column in (_c.result, _c.error, _c.error_traceback, _c.artifact_id)}
         for column in shown:
@@ -171,14 +171,23 @@ _FINISH = {to: _finish(to) for to in (_S.completed, _S.failed, _S.canceled, _S.p
 _COMPLETE_AS_SHOWN = _finish(_S.completed, _c.extra, _c.tags, _c.progress)
 
 
-def finish(store: Store, claim: Claim, ending: Ending, patience_seconds: float) -> Ended | None:
-    """Write how the run ended and answer with what the record says now; None when the run is no longer ours."""
+def finish(
+    store: Store, claim: Claim, ending: Ending, patience_seconds: float, *, unless_canceling: bool = False
+) -> Ended | None:
+    """Write how the run ended and answer with what the record says now; None when the run is no longer ours.
+
+    `unless_canceling`: change nothing where the run was asked to cancel, and answer that.
+    """
     statement = _FINISH[ending.status] if ending.shown is None else _COMPLETE_AS_SHOWN
+    if unless_canceling:
+        statement = statement.where(status_in(_S.running))
     row = store.one(statement, _finish_parameters(claim, ending), patience_seconds)
     if row is not None:
         return _ended(row)
     # the commit's answer may have been lost: an end that stands under my token was written by me
     row = read_for_claim(store, claim.job_id, patience_seconds)
+    if unless_canceling and row is not None and row.status == _S.canceling and row.claim_token == claim.token:
+        return Ended(_S.canceling)
     if row is None or row.status in EXECUTING:
         return None
     # a job that waits again carries no token, but the attempt that ended is mine
@@ -198,7 +207,7 @@ def _finish_parameters(claim: Claim, ending: Ending) -> dict[str, Any]:
     if ending.status is _S.pending:
         return named | {"run_in_seconds": ending.run_in_seconds, "new_retries": ending.retries}
     if ending.status is _S.canceled:
-        return named | {"new_error": ending.error}
+        return named | {"new_error": ending.error, "new_error_traceback": ending.error_traceback}
     named |= {
         "new_result": ending.result,
         "new_error": ending.error,

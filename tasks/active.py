@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from celery_jobs.records import runs, workers
 from celery_jobs.records.errors import DatabaseUnavailable
@@ -26,6 +27,9 @@ LOOK_EVERY_SECONDS = 1.0
 _log = logging.getLogger("celery_jobs.active")
 
 
+Called = tuple[tuple[Any, ...], dict[str, Any]]
+
+
 @dataclass(eq=False)
 class Run:
     """One run of a job in this process."""
@@ -33,6 +37,8 @@ class Run:
     job_id: JobId
     token: str
     claim: Claim | None = None  # None until the claim is known to have succeeded
+    coroutine: bool = False  # whether its code can be interrupted
+    called_with: Called | None = None  # the arguments as the code has them, once it has begun
     cancel_requested: bool = False
     lost: bool = False  # the record no longer says that this run is ours
     ending: bool = False  # the code has returned; its end is being recorded

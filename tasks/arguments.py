@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.json_schema import PydanticJsonSchemaWarning
 from pydantic_core import from_json, to_json
 
 from celery_jobs.records.errors import ArgumentsInvalid
+from celery_jobs.tasks.annotations import hints, is_unpacked
 
 # what JSON gives already is what these annotations ask for
 _JSON_TYPES = (str, int, float, bool, type(None), dict, list, Any, inspect.Parameter.empty)
@@ -30,7 +34,7 @@ class Arguments:
 
     def __init__(self, name: str, function: Callable[..., Any], bound: bool = False) -> None:
         self.name = name
-        self._hints = _hints(function)
+        self._hints = hints(function)
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[1 if bound else 0 :]
         self._signature = signature.replace(parameters=parameters)
@@ -53,13 +57,12 @@ class Arguments:
         members = {"__module__": __name__, "model_config": config, "__annotations__": annotations}
         return type("Base", (BaseModel,), members)
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the keyword arguments."""
-        try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
             return self.model.model_json_schema()
-        except Exception:  # an annotation that JSON schema cannot express still takes any JSON
-            return {"type": "object"}
 
     def check_json(self, body: bytes) -> str:
         """The keyword arguments as JSON text; ArgumentsInvalid with one entry a fault. Never coerces true to 1."""
@@ -135,6 +138,35 @@ class Arguments:
                 bound.arguments[name] = adapter.validate_python(value)
         return bound.args, dict(bound.kwargs)
 
+    def by_name(self, called: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with every argument, defaults too, under its name wherever Python allows it."""
+        bound = self._signature.bind(*called[0], **called[1])
+        bound.apply_defaults()
+        if any(each.kind is each.VAR_POSITIONAL for each in self._signature.parameters.values()):
+            return bound.args, dict(bound.kwargs)  # what stands before *args has to stand there
+        split = len(self._positional)
+        args, named = bound.args[:split], bound.args[split:]
+        names = [each for each in self._signature.parameters if each not in self._positional]
+        return args, dict(zip(names, named, strict=False)) | bound.kwargs
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call of the function with something for everything that it takes."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for each in self._signature.parameters.values():
+            if each.kind is each.KEYWORD_ONLY:
+                kwargs[each.name] = None
+            elif each.kind is each.VAR_KEYWORD:
+                kwargs["anything_else"] = None
+            else:
+                args.append(None)
+        return tuple(args), kwargs
+
+    def spelled(self) -> str:
+        """The parameters as they were declared, without their types."""
+        plain = [each.replace(annotation=each.empty) for each in self._signature.parameters.values()]
+        return str(inspect.Signature(plain))
+
     def _adapter(self, parameter: inspect.Parameter) -> TypeAdapter[Any] | None:
         """What makes a parameter's value of JSON; None where JSON gives already what is asked for."""
         if parameter.name not in self._adapters:  # made late: nothing is asked of a type whose value is never given
@@ -146,14 +178,7 @@ class Arguments:
 
     def _hint(self, parameter: inspect.Parameter) -> Any:
         hint = self._hints.get(parameter.name, Any)
-        return Any if typing.get_origin(hint) is typing.Unpack else hint
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a name that only a type checker sees
-        return {}
+        return Any if is_unpacked(hint) else hint
 
 
 def _is_json(hint: Any) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 from dataclasses import dataclass
 from typing import Any
 
+from celery.app.task import Context
 from ulid import ULID
 
 from celery_jobs.records.ids import JobId
@@ -25,6 +27,8 @@ class _Context:
     request: Any  # Celery's request; inside a coroutine `self.request` is empty
 
 
+LOGGERS = "celery_jobs.task"  # the parent of each task's logger
+_NO_REQUEST = Context()  # of a call that no message made
 _current: contextvars.ContextVar[_Context | None] = contextvars.ContextVar("celery_jobs_current", default=None)
 
 
@@ -38,10 +42,26 @@ def leave(token: contextvars.Token[_Context | None]) -> None:
     _current.reset(token)
 
 
+def is_inside() -> bool:
+    """True in the code of a job."""
+    return _current.get() is not None
+
+
 def request_of(task: Any) -> Any:
-    """Celery's request of the running job, also inside a coroutine."""
+    """Celery's request of the running job, also inside a coroutine, where Celery's own stack is empty."""
+    top = task.request_stack.top
+    if top is not None:
+        return top
     here = _current.get()
-    return here.request if here is not None else task.request
+    return here.request if here is not None and here.task is task else _NO_REQUEST
+
+
+def show_what_jobs_log() -> None:
+    """In a program that shows warnings only: the lines of jobs at INFO, as a worker shows them, unless it is told."""
+    loggers = logging.getLogger(LOGGERS)
+    if loggers.level == logging.NOTSET:
+        asked = (os.environ.get("LOG_LEVEL") or "INFO").upper()
+        loggers.setLevel(logging.getLevelNamesMapping().get(asked, logging.INFO))
 
 
 def artifact_of(value: Any) -> str | None:
@@ -78,7 +98,7 @@ class CurrentJob:
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines carry the job id."""
         here = self._here()
-        return _JobLogger(logging.getLogger(f"celery_jobs.task.{here.task.name}"), {"job_id": here.run.job_id})
+        return _JobLogger(logging.getLogger(f"{LOGGERS}.{here.task.name}"), {"job_id": here.run.job_id})
 
     def _here(self) -> _Context:
         here = _current.get()

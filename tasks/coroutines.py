@@ -1,6 +1,7 @@
 """One event loop per process for coroutine tasks, and interrupting what runs on it.
 
 Celery has no coroutine support: a slot hands its coroutine to the loop and waits. The loop is made after the fork.
+In a pool of threads this is also where time limits are measured.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
+from celery_jobs.tasks.limited import LimitedCoroutine
+from celery_jobs.tasks.time_limits import TimeLimits
+
+UNWIND_SECONDS = 0.5  # what a coroutine gets to clean up in when its hard limit has passed
 _log = logging.getLogger("celery_jobs.coroutines")
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
@@ -39,35 +44,85 @@ def _run_for_ever(running: asyncio.AbstractEventLoop) -> None:
 
 
 class RunningCoroutine:
-    """A coroutine on the loop; its outcome is there only when it has really ended."""
+    """A coroutine on the loop; its outcome is there only when it has really ended.
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], on: asyncio.AbstractEventLoop | None = None) -> None:
+    `on`: the loop, by default the process's own. `limits`: None where nothing but a cancel ends it early. With `timed`,
+    they are measured here.
+    """
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        on: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: TimeLimits | None = None,
+        timed: bool = False,
+    ) -> None:
         self._loop = on or loop()
-        self._ended: Future[asyncio.Task[Any]] = Future()
+        self._ended: Future[None] = Future()
+        self._limits = limits or TimeLimits()
+        self._limited = None if limits is None else LimitedCoroutine(coroutine, limits)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._ended_by_limit = False
         self._task: asyncio.Task[Any] | None = None
         # the task sees the context of the slot, where the current job lives
-        context = contextvars.copy_context()
-        self._loop.call_soon_threadsafe(self._start, coroutine, context)
+        self._context = contextvars.copy_context()
+        self._loop.call_soon_threadsafe(self._start, self._limited or coroutine, timed)
 
-    def _start(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> None:
-        self._task = self._loop.create_task(coroutine, context=context)
-        self._task.add_done_callback(self._ended.set_result)
+    def _start(self, coroutine: Coroutine[Any, Any, Any], timed: bool) -> None:
+        self._task = self._loop.create_task(coroutine, context=self._context)
+        self._task.add_done_callback(self._has_ended)
+        if timed and self._limits.soft:
+            self._timers.append(self._loop.call_later(self._limits.soft, self._soft_limit))
+        if timed and self._limits.hard:
+            self._timers.append(self._loop.call_later(self._limits.hard, self._hard_limit))
+
+    def _has_ended(self, _: object = None) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def interrupt(self) -> None:
         """Raise CancelledError at its next await; safe from any thread, also when it has ended."""
         self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
+        if self._limited is not None:
+            self._limited.cancel_comes_first()
         if self._task is not None:
             self._task.cancel()
+
+    def soft_limit(self) -> None:
+        """Raise SoftTimeLimitExceeded at its next await; safe from any thread and in a signal handler."""
+        self._loop.call_soon_threadsafe(self._soft_limit)
+
+    def _soft_limit(self) -> None:
+        if self._limited is not None and self._task is not None:
+            self._limited.soft_limit(self._task)
+
+    def _hard_limit(self) -> None:
+        """Its time is over: it may unwind, and what it then returns or raises no longer counts."""
+        self._ended_by_limit = True
+        self._cancel()
+        self._timers.append(self._loop.call_later(UNWIND_SECONDS, self._drop))
+
+    def _drop(self) -> None:
+        if self._limited is not None:
+            self._context.run(self._limited.drop)
+        self._cancel()
+        self._has_ended()
 
     def outcome(self) -> Any:
         """Wait for the end; its value, its exception, or asyncio.CancelledError when it was interrupted."""
         try:
-            task = self._ended.result()
+            self._ended.result()
         except BaseException:
-            # a soft time limit or a signal hit the waiting slot: the coroutine must not run on without it
+            # a signal hit the waiting slot: the coroutine must not run on without it
             self.interrupt()
             self._ended.result()
             raise
-        return task.result()
+        if self._ended_by_limit:
+            raise self._limits.hard_error()
+        assert self._task is not None
+        return self._task.result()

@@ -23,6 +23,7 @@ from celery_jobs.records.workers import WorkerRow
 from celery_jobs.tasks import metrics
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.context import show_what_jobs_log
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import stop_all
 from celery_jobs.tasks.growth import Growth, consumer_ready
@@ -68,6 +69,7 @@ class EmbeddedWorker:
 
     def start(self) -> None:
         """Settle what the last process left, then take jobs."""
+        show_what_jobs_log()
         self._settle()
         worker_state.should_stop = worker_state.should_terminate = None
         self._controller = _Controller(

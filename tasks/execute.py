@@ -23,8 +23,8 @@ from celery_jobs.records.ids import JobId, job_id_of
 from celery_jobs.records.runs import Claim, Ended, Ending
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.text import clean, one_line
-from celery_jobs.tasks import context, metrics, process, telling
-from celery_jobs.tasks.active import Run, active_runs
+from celery_jobs.tasks import context, metrics, process, telling, time_limits
+from celery_jobs.tasks.active import Called, Run, active_runs
 from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
 from celery_jobs.tasks.failures import error_for_celery, error_line, traceback_text
@@ -42,6 +42,7 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     run = Run(job_id, token=uuid4().hex)
     if process.current().forks:
         clear_terminate_handler_fired()  # the last job here ended in spite of a signal, and no signal is meant for this
+    time_limits.run_begins()
     active_runs.add(run)  # before the claim: a cancel that comes right after it finds the run here
     try:
         run.claim = _claim(task, request, run)
@@ -50,15 +51,36 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ending, value, error = _run(task, run, args, kwargs)
         if error is not None and _is_being_ended():
             raise SystemExit(1) from error  # the main process, or a sweeper, writes the record when this one is gone
-        run.ending = True
-        progress_writer.flush(run.claim)
-        ended = _finish(run.claim, ending)
+        ended = _end(task, run, run.claim, ending)
     finally:
         active_runs.remove(run)
+        time_limits.run_ends()
     if ended is not None:
         process.current().hints.changed(job_id)
         _count(task, ended, time.monotonic() - began)
     return _report(task, request, ended and ended.status, value, error)
+
+
+def _end(task: Any, run: Run, claim: Claim, ending: Ending) -> Ended | None:
+    """Record the end; after code that a cancel has stopped comes the task's own clean-up first."""
+    if task.clean_up is not None and run.called_with is not None:
+        ended = _finish(run, claim, ending, unless_canceling=True)
+        if ended is None or ended.status is not JobStatus.canceling:
+            return ended
+        ending = _cleaned_up(task, run, run.called_with)
+    return _finish(run, claim, ending)
+
+
+def _cleaned_up(task: Any, run: Run, called: Called) -> Ending:
+    run.ending = False
+    run.stop()  # the record says so, the hint may be on its way
+    token = context.enter(task, run)
+    try:
+        return task.clean_up.after_cancel(called)
+    finally:
+        context.leave(token)
+        if _is_being_ended():
+            raise SystemExit(1)
 
 
 def _count(task: Any, ended: Ended, seconds: float) -> None:
@@ -85,13 +107,14 @@ def _claim(task: Any, request: Any, run: Run) -> Claim:
     attempt: int | None = getattr(request, ATTEMPT_HEADER, None)
     if attempt is None:  # somebody else's `.delay()`: the message itself makes the record
         attempt = here.store.write_for(patience, adopt.adopt, _adopted(task, request, run.job_id))
+    run.coroutine = task.is_coroutine(run.job_id)
     claim = runs.claim(
         here.store,
         run.job_id,
         attempt,
         run.token,
         here.runner,
-        coroutine=task.is_coroutine(run.job_id),
+        coroutine=run.coroutine,
         patience_seconds=patience,
     )
     if claim is None:
@@ -160,13 +183,21 @@ def _run(
 
 def _call(task: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     args, kwargs = task.arguments.load(args, kwargs)
-    value = task.run(*args, **kwargs)
+    limits = time_limits.limits_of(task, context.request_of(task))
+    if not run.coroutine:
+        time_limits.warn_of_plain(task, limits)
+    run.called_with = args, kwargs
+    with time_limits.soft_limit_raises(limits):
+        value = task.run(*args, **kwargs)
     if not inspect.isawaitable(value):
         return value
-    running = RunningCoroutine(value if inspect.iscoroutine(value) else _awaited(value), task.loop())
+    forks = process.current().forks  # there the pool measures, and ends the process at a hard limit
+    coroutine = value if inspect.iscoroutine(value) else _awaited(value)
+    running = RunningCoroutine(coroutine, task.loop(), limits=limits if limits or forks else None, timed=not forks)
     run.interruptible_by(running.interrupt)
     try:
-        return running.outcome()
+        with time_limits.soft_limit_does(running.soft_limit):
+            return running.outcome()
     except Exception as error:
         task.retry_if_wanted(error)  # Celery's autoretry sees only exceptions of plain functions
         raise
@@ -189,13 +220,16 @@ def _failed(error: BaseException, where: str = "") -> tuple[Ending, None, BaseEx
     return Ending(JobStatus.failed, error=line, error_traceback=text), None, error_for_celery(error, line, text)
 
 
-def _finish(claim: Claim, ending: Ending) -> Ended | None:
+def _finish(run: Run, claim: Claim, ending: Ending, *, unless_canceling: bool = False) -> Ended | None:
+    run.ending = True
+    progress_writer.flush(claim)
     try:
         here = process.current()
     except process.ServiceEnded:
         return None  # the record says "shut down" already
     try:
-        return runs.finish(here.store, claim, ending, here.settings.outage_patience_seconds)
+        patience = here.settings.outage_patience_seconds
+        return runs.finish(here.store, claim, ending, patience, unless_canceling=unless_canceling)
     except DatabaseUnavailable:
         _log.error("the end of job %s could not be recorded: the database was away too long", claim.job_id)
         return None

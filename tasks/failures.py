@@ -5,12 +5,14 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
+from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 from celery.utils.serialization import get_pickleable_exception
 from kombu.utils.encoding import safe_repr
 
 from celery_jobs.records.text import ERROR_CHARACTERS, clean, one_line
 
 TRACEBACK_BYTES = 64 * 1024
+_LIMITS: Final = (SoftTimeLimitExceeded, TimeLimitExceeded)
 _CUT: Final = "\n… cut …\n"
 
 # what the interpreter knows, whatever the class says of itself
@@ -22,7 +24,8 @@ def error_line(error: BaseException) -> str:
     """`ExceptionType: message` in one line, at most 4,000 characters; also for an exception whose str() raises."""
     name: str = _NAME(type(error)) or "Exception"
     try:
-        message = f"{error!s}"
+        # Celery's own str() of a time limit is its name and a tuple
+        message = " ".join(map(str, error.args)) if issubclass(type(error), _LIMITS) else f"{error!s}"
     except BaseException as second:
         message = f"<str() raised {_NAME(type(second))}>"
     return one_line(f"{name}: {message}" if message else name)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn, overload
 
 from celery import Task
 from celery.backends.base import DisabledBackend
-from celery.exceptions import MaxRetriesExceededError, Retry
+from celery.exceptions import CDeprecationWarning, Ignore, MaxRetriesExceededError, Retry, TimeLimitExceeded
 from celery.utils.time import get_exponential_backoff_interval
 
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Ending
 from celery_jobs.records.states import CancelMode, JobStatus
-from celery_jobs.tasks import coroutines
+from celery_jobs.tasks import context, coroutines
+from celery_jobs.tasks.annotations import check_schemas
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
+from celery_jobs.tasks.clean_up import CleanUp
 from celery_jobs.tasks.context import request_of
 from celery_jobs.tasks.execute import execute
+from celery_jobs.tasks.options import check
 from celery_jobs.tasks.results import decode_result, encode_result
 
 
@@ -36,6 +40,7 @@ class JobTask(Task):
     queue: str | None = None
     submit_priority: int = 0
     category: str | None = None
+    clean_up: CleanUp | None = None  # what `on_cancel` names
     # not under the option's own name: Celery 5.7 has one of that name, which would send the message again itself
     rerun_when_lost: bool = False
     max_attempts: int = 3
@@ -50,14 +55,28 @@ class JobTask(Task):
         return coroutines.loop()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # a task's own argument may be called `self`
-        """Run as a job in a worker; a direct call in a program just calls the function."""
+        """Run as a job in a worker; a direct call in a program, or in another job, just calls the function."""
         request = self.request
-        if request.called_directly:
-            return self.run(*args, **kwargs)
         if request.is_eager:
-            value = self.run(*args, **kwargs)
-            return asyncio.run(value) if inspect.iscoroutine(value) else value
+            return self._run_here(args, kwargs)
+        if request.called_directly or context.is_inside():
+            return self.run(*args, **kwargs)
         return execute(self, args, kwargs)
+
+    def _run_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = self.run(*args, **kwargs)
+        if not inspect.iscoroutine(value):
+            return value
+        try:
+            return asyncio.run(value)
+        except Exception as error:
+            self.retry_if_wanted(error)
+            raise
+
+    @property
+    def request(self) -> Any:
+        """Celery's request of the running job, inside a coroutine too."""
+        return request_of(self)
 
     @property
     def cancel_mode(self) -> CancelMode:
@@ -78,7 +97,11 @@ class JobTask(Task):
         """Run again later with the arguments of the record; raises Retry, or `exc` when no retry is left."""
         if args is not None or kwargs is not None:
             raise TypeError("a @job retries with the arguments it was submitted with; submit a new job for other ones")
+        if options:
+            raise TypeError(f"a @job retries in its own queue; self.retry() takes no {', '.join(options)}")
         request = request_of(self)
+        if request.called_directly or request.is_eager:  # as in a test: Celery then raises, or runs it again here
+            return super().retry(None, None, exc, throw, eta, countdown, max_retries)
         most: Any = self.max_retries if max_retries is None else max_retries  # None: without end
         if most is not None and request.retries >= most:
             raise exc or MaxRetriesExceededError(f"{self.name} was retried {most} times", task_args=(), task_kwargs={})
@@ -92,7 +115,12 @@ class JobTask(Task):
         """Celery's autoretry for coroutines: raises Retry where the task's options ask for one."""
         wanted: tuple[type[BaseException], ...] = tuple(getattr(self, "autoretry_for", ()))
         never: tuple[type[BaseException], ...] = tuple(getattr(self, "dont_autoretry_for", ()))
-        if not wanted or isinstance(error, Retry) or not isinstance(error, wanted) or isinstance(error, never):
+        if (
+            not wanted
+            or isinstance(error, Ignore | Retry | TimeLimitExceeded)
+            or not isinstance(error, wanted)
+            or isinstance(error, never)
+        ):
             return
         options = dict(getattr(self, "retry_kwargs", {}))
         if factor := getattr(self, "retry_backoff", False):
@@ -135,45 +163,51 @@ def job(
     category: str | None = None,
     retry_on_worker_lost: bool = False,
     max_attempts: int = 3,
+    on_cancel: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], JobTask]: ...
 def job(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Register a plain or `async def` function as a job; the options that are not ours are Celery's.
 
     `name` (default: module and function), `queue`, `priority` (0..100), `retry_on_worker_lost` (safe to run again after
-    its worker was lost), `max_attempts` (runs in all), `category` (a `@global` job of the second API too, section 8).
-    ValueError for an option out of its range.
+    its worker was lost), `max_attempts` (runs in all), `category` (a `@global` job of the second API too, section 8),
+    `on_cancel` (called where the job ran, with its arguments or with none, when a cancel has stopped it).
+    TypeError for an option that nobody knows and for what has no schema, ValueError for one out of its range.
     """
     if function is None:
         return lambda function: _register(function, **options)
+    if not callable(function):
+        raise TypeError(f"@job takes its options by name, such as @job(name={function!r})")
     return _register(function)
 
 
-def _register(
-    function: Callable[..., Any],
-    *,
-    priority: int = 0,
-    retry_on_worker_lost: bool = False,
-    max_attempts: int = 3,
-    **options: Any,
-) -> JobTask:
-    if not 0 <= priority <= 100:
-        raise ValueError(f"priority must be between 0 and 100, not {priority}")
-    if max_attempts < 1:
-        raise ValueError(f"max_attempts must be at least 1, not {max_attempts}")
-    name = options.pop("name", None) or app.gen_task_name(function.__name__, function.__module__)
-    return app.task(
-        function,
-        base=JobTask,
-        name=name,
-        lazy=False,
-        coroutine=inspect.iscoroutinefunction(function),
-        arguments=Arguments(name, function, bound=bool(options.get("bind"))),
-        submit_priority=priority,
-        rerun_when_lost=retry_on_worker_lost,
-        max_attempts=max_attempts,
-        **options,
-    )
+def _register(function: Callable[..., Any], **options: Any) -> JobTask:
+    name = options.get("name") or app.gen_task_name(function.__name__, function.__module__)
+    base: Any = options.pop("base", None) or JobTask
+    if not (isinstance(base, type) and issubclass(base, JobTask)):
+        raise TypeError(f"@job of {name}: base must be a subclass of celery_jobs.tasks.JobTask, not {base!r}")
+    check(name, options, own=set(dir(base)) - set(dir(JobTask)))
+    bound = bool(options.get("bind"))
+    check_schemas(name, function, bound)
+    arguments = Arguments(name, function, bound)
+    on_cancel = options.pop("on_cancel", None)
+    ours = {ours: options.pop(theirs) for theirs, ours in _NAMED_OTHERWISE.items() if theirs in options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CDeprecationWarning)  # of the option `queue`, which is ours
+        return app.task(
+            function,
+            lazy=False,
+            base=base,
+            coroutine=inspect.iscoroutinefunction(function),
+            arguments=arguments,
+            clean_up=None if on_cancel is None else CleanUp(on_cancel, arguments),
+            **ours,
+            **{**options, "name": name},
+        )
+
+
+# what Celery has under the same name means something else there
+_NAMED_OTHERWISE = {"priority": "submit_priority", "retry_on_worker_lost": "rerun_when_lost"}
 
 
 def registered() -> dict[str, JobTask]:

@@ -124,6 +124,23 @@ def test_a_run_that_was_asked_to_cancel_ends_canceled_whatever_it_came_to(store:
     assert row(store, job.id).result is None
 
 
+@pytest.mark.parametrize("status", [JobStatus.completed, JobStatus.failed, JobStatus.canceled, JobStatus.pending])
+def test_an_end_unless_canceling_leaves_a_run_that_was_asked_to_cancel(store: Face, status: JobStatus):
+    fields: dict[str, Any] = {"run_in_seconds": 0.0, "retries": 1} if status is JobStatus.pending else {}
+    asked, other = started(store), started(store)
+    store.write(cancel.cancel, asked.id)
+    before = row(store, asked.id)
+    for job, said in ((asked, JobStatus.canceling), (other, status)):
+        ended = runs.finish(store.store, job.held, Ending(status, **fields), 0.0, unless_canceling=True)
+        assert ended is not None
+        assert (ended.status, record(store, job.id).status) == (said, said)
+    assert row(store, asked.id) == before
+    late = Claim(asked.id, 1, "another")
+    assert runs.finish(store.store, late, Ending(status, **fields), 0.0, unless_canceling=True) is None
+    assert finish(store, asked, JobStatus.canceled, error="e", error_traceback="t") is JobStatus.canceled
+    assert (record(store, asked.id).error, record(store, asked.id).error_traceback) == ("e", "t")
+
+
 def test_a_retry_waits_again_as_the_same_attempt_and_keeps_its_first_start(store: Face):
     job = started(store)
     first = record(store, job.id)

@@ -22,6 +22,10 @@ MODULES = {
     "values": "value_tasks.py",
     "failing": "error_tasks.py",
     "process": "process_tasks.py",
+    "limits": "limit_tasks.py",
+    "clean_ups": "clean_up_tasks.py",
+    "arguments": "argument_tasks.py",
+    "writing": "writing_tasks.py",
 }
 # written too, and loaded where JOBS_IMPORTS names them
 MORE_MODULES = {"rooms": "room_tasks.py", "shop": "python_tasks.py", "hooked": "hooked_tasks.py"}
