@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,11 +15,15 @@ from starlette.middleware import Middleware
 
 from celery_jobs.api import lifespan, monitoring, openapi, problems
 from celery_jobs.api.auth import KeyCheck
+from celery_jobs.api.deps import AnyService
 from celery_jobs.api.guard import AnswerWhenCutOff, BodyLimit, Cors, OriginGuard, Unforeseen
 from celery_jobs.api.joblib import routers as joblib
 from celery_jobs.api.joblib.problems import ProblemException, problem_exception_handler
 from celery_jobs.api.lifespan import Hook
+from celery_jobs.api.plugged.service import PluggedService
+from celery_jobs.api.problems import NOT_SUPPORTED
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
+from celery_jobs.api.schemas.problem import reference
 from celery_jobs.api.task_route import TaskRouter
 from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.queues import check_limit
@@ -33,6 +37,8 @@ from celery_jobs.tasks.surface import Scheduler
 
 DEFAULT_PREFIX = "/api/v1/jobs"
 DEFAULT_SHUTDOWN_TIMEOUT_SECONDS = 10.0
+# what no other implementation of a scheduler has
+_OURS_ALONE: Final[dict[int | str, dict[str, Any]]] = {NOT_SUPPORTED.status: reference(NOT_SUPPORTED)}
 _EXPOSED_HEADERS = ["Location", "Link", "Retry-After", "Preference-Applied", "Idempotent-Replayed"]
 
 
@@ -162,6 +168,17 @@ class BaseServiceBuilder:
         scheduler = self._create_scheduler(self._job_options) if self._job_options is not None else None
         return scheduler.hooks.record_class if isinstance(scheduler, JobService) else JobRecord
 
+    def _service_of(self, scheduler: Scheduler, options: JobOptions) -> AnyService:
+        """The scheduler as our endpoints know it."""
+        settings = self._settings or load_settings()
+        if isinstance(scheduler, JobService):
+            scheduler.serve_in(settings, options.shutdown_timeout)
+            return scheduler
+        if isinstance(scheduler, Scheduler):
+            limit, timeout = options.max_concurrency, options.shutdown_timeout
+            return PluggedService(scheduler, settings, max_concurrency=limit, shutdown_timeout=timeout)
+        raise TypeError(f"_create_scheduler must return a Scheduler, not {type(scheduler).__name__}")
+
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
@@ -171,11 +188,9 @@ class BaseServiceBuilder:
                 await stack.enter_async_context(lifespan.run_without_jobs(app))
             else:
                 scheduler = self._made_scheduler(app, self._job_options)
+                service = self._service_of(scheduler, self._job_options)
                 remote = self._remote_settings or load_joblib_settings()
-                if not isinstance(scheduler, JobService):
-                    raise TypeError("not yet")
-                scheduler.serve_in(self._settings or load_settings(), self._job_options.shutdown_timeout)
-                await stack.enter_async_context(lifespan.run_jobs(app, scheduler, remote))
+                await stack.enter_async_context(lifespan.run_jobs(app, scheduler, service, remote))
             if self._monitoring and self._job_options is not None:
                 await stack.enter_async_context(monitoring.tell_streams(app))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
@@ -198,13 +213,13 @@ class BaseServiceBuilder:
             # a request tries one route after the other, so what is called most comes first
             self._serve(app, compute.router, base)
             self._serve(app, tasks.submits, f"{base}/tasks", "tasks")
-            self._serve(app, joblib.BUSY, joblib.PREFIX, joblib.TAG)
+            self._serve(app, joblib.BUSY, joblib.PREFIX, joblib.TAG, responses=_OURS_ALONE)
             self._serve(app, jobs.router, options.prefix, *names)
             self._serve(app, tasks.router, f"{base}/tasks", "tasks")
             self._serve(app, queues.router, f"{base}/queues", "queues")
             for router in joblib.OTHERS:
-                self._serve(app, router, joblib.PREFIX, joblib.TAG)
-            self._serve(app, joblib.me, "")
+                self._serve(app, router, joblib.PREFIX, joblib.TAG, responses=_OURS_ALONE)
+            self._serve(app, joblib.me, "", responses=_OURS_ALONE)
             app.include_router(joblib.pages)
         if self._health:
             self._serve(app, health.router, "", "health")
@@ -216,10 +231,11 @@ class BaseServiceBuilder:
             app.include_router(router)
         app.include_router(dashboard.router)
 
-    def _serve(self, app: FastAPI, router: APIRouter, prefix: str, *tags: str) -> None:
+    def _serve(self, app: FastAPI, router: APIRouter, prefix: str, *tags: str, **options: Any) -> None:
         """Include a router of ours, whose routes OpenAPI describes in full."""
         self._own.append(router)
-        app.include_router(router, prefix=prefix, tags=[*tags], generate_unique_id_function=openapi.operation_id)
+        unique = openapi.operation_id
+        app.include_router(router, prefix=prefix, tags=[*tags], generate_unique_id_function=unique, **options)
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

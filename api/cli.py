@@ -57,10 +57,12 @@ def up(
 ) -> None:
     """Run everything: one process without a broker, API and worker side by side with one."""
     from celery_jobs.api import serve, together
+    from celery_jobs.tasks.plugins import is_plugged
 
     settings = _settings(host, port, insecure, JOBS_DATA_DIR=data_dir, JOBS_CONCURRENCY=concurrency)
+    alone = is_plugged(settings) or settings.embedded
     listener = serve.listen(settings)
-    if settings.embedded:
+    if alone:
         raise typer.Exit(serve.run(settings, listener))
     _migrate_own_file(settings)
     raise typer.Exit(together.run(settings, listener))
@@ -77,15 +79,22 @@ def api(
     """Run the HTTP API."""
     from celery_jobs.api import serve
     from celery_jobs.records import migrate
+    from celery_jobs.tasks.plugins import is_plugged
 
     settings = _settings(host, port, insecure)
+    plugged = is_plugged(settings)
+    if workers > 1 and plugged:
+        raise SettingsError(
+            f"--workers must be 1 with JOBS_SCHEDULER={settings.scheduler}: every process would have a scheduler, and "
+            "so jobs, of its own."
+        )
     if workers > 1 and settings.embedded:
         raise SettingsError(
             "--workers needs a broker: without CELERY_BROKER_URL the worker runs inside the one API process. "
             "Set CELERY_BROKER_URL, or leave --workers at 1."
         )
     listener = serve.listen(settings) if fd is None else serve.inherit(fd)
-    if not settings.embedded:
+    if not settings.embedded and not plugged:
         migrate.check(settings)
     raise typer.Exit(serve.run(settings, listener, workers))
 
@@ -108,9 +117,16 @@ def worker(
     metrics_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a Celery worker."""
+    from celery_jobs.tasks.plugins import is_plugged
+
     settings = _settings(
         None, None, False, JOBS_CONCURRENCY=concurrency, JOBS_MAX_POOL=max_pool, JOBS_METRICS_PORT=metrics_port
     )
+    if is_plugged(settings):
+        raise SettingsError(
+            f"JOBS_SCHEDULER names {settings.scheduler}, which runs its jobs by itself: there is nothing for a Celery "
+            "worker to do. Start the service with `celery-jobs api`."
+        )
     if settings.embedded:
         raise SettingsError(
             "A worker of its own needs a broker: set CELERY_BROKER_URL, for example redis://localhost:6379/0."

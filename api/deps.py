@@ -8,6 +8,7 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from celery_jobs.api import auth
 from celery_jobs.api.health import HealthWatch
+from celery_jobs.api.plugged.service import PluggedService
 from celery_jobs.api.problems import id_with_slash
 from celery_jobs.api.stream.all_jobs import AllJobs
 from celery_jobs.api.stream.hub import Hub
@@ -32,7 +33,10 @@ async def get_scheduler(request: Request) -> Scheduler:
     return request.app.state.scheduler
 
 
-async def get_service(request: Request) -> JobService:
+AnyService = JobService | PluggedService
+
+
+async def get_service(request: Request) -> AnyService:
     """The scheduler as the service's own endpoints know it."""
     return request.app.state.service
 
@@ -66,7 +70,7 @@ async def get_health(request: Request) -> HealthWatch:
 
 
 HealthDep = Annotated[HealthWatch, Depends(get_health)]
-SchedulerDep = Annotated[JobService, Depends(get_service)]
+SchedulerDep = Annotated[AnyService, Depends(get_service)]
 HubDep = Annotated[Hub, Depends(get_hub)]
 RowsDep = Annotated[SharedRows, Depends(get_rows)]
 AllJobsDep = Annotated[AllJobs, Depends(get_all_jobs)]

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from celery_jobs.api.schemas.health import CheckView, HealthView, State
 
 _FRESH_SECONDS: Final = 0.2
-_DATABASE: Final = "database"
+_VITAL: Final = ("database", "scheduler")  # the second where a scheduler of somebody's own is plugged in
 
 
 class Check(Protocol):
@@ -47,7 +47,7 @@ class HealthWatch:
 
 
 def view(checks: Mapping[str, Check]) -> HealthView:
-    """Without the database nothing works; without broker or workers jobs only wait."""
+    """Without the database, or the scheduler that has none, nothing works; without broker or workers jobs only wait."""
     shown = {
         name: CheckView(state=State.healthy if check.ok else _failed(name), message=check.detail or None)
         for name, check in checks.items()
@@ -58,4 +58,4 @@ def view(checks: Mapping[str, Check]) -> HealthView:
 
 
 def _failed(name: str) -> State:
-    return State.unhealthy if name == _DATABASE else State.degraded
+    return State.unhealthy if name in _VITAL else State.degraded

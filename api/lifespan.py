@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from celery_jobs.api.deps import AnyService
 from celery_jobs.api.health import Check, HealthWatch
 from celery_jobs.api.joblib import life as remote
 from celery_jobs.api.signals import heard_before_the_server
@@ -22,38 +23,48 @@ from celery_jobs.api.stream.shared import SharedRows
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 from celery_jobs.records.remote.settings import JobLibSettings
 from celery_jobs.tasks.service import JobService
+from celery_jobs.tasks.surface import Scheduler
 
 Hook = Callable[[FastAPI], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def run_jobs(app: FastAPI, scheduler: JobService, remote_settings: JobLibSettings) -> AsyncGenerator[None]:
+async def run_jobs(
+    app: FastAPI, scheduler: Scheduler, service: AnyService, remote_settings: JobLibSettings
+) -> AsyncGenerator[None]:
     """Scheduler, hub and readers; at the end streams close first, then the scheduler drains, then the database goes."""
     hub = Hub()
-    app.state.scheduler = app.state.service = scheduler
+    app.state.scheduler, app.state.service = scheduler, service
     app.state.hub = hub
-    app.state.health = HealthWatch(scheduler.health)
+    app.state.health = HealthWatch(service.health)
     try:
-        await scheduler.start()
+        await service.start()
     except (SettingsError, DatabaseUnavailable) as error:
         app.state.startup_failure = error
         raise
-    app.state.rows = SharedRows(scheduler)
-    all_jobs = app.state.all_jobs = AllJobs(scheduler, hub)
+    app.state.rows = SharedRows(service)
+    all_jobs = app.state.all_jobs = AllJobs(service, hub)
     readers = {
-        asyncio.create_task(Feed(scheduler, hub).run(), name="stream feed"),
+        asyncio.create_task(Feed(service, hub).run(), name="stream feed"),
         asyncio.create_task(all_jobs.run(), name="stream of all jobs"),
     }
-    with _told_first(hub, scheduler):  # to the end, since a second signal cuts it short
+    with _told_first(hub, service):  # to the end, since a second signal cuts it short
         try:
-            async with remote.run(app, scheduler, hub, remote_settings):
+            async with _remote_work(app, service, hub, remote_settings):
                 yield
         finally:
             hub.close()
             for reader in readers:
                 reader.cancel()
             await asyncio.wait(readers)
-            await scheduler.shutdown()
+            await service.shutdown()
+
+
+def _remote_work(
+    app: FastAPI, service: AnyService, hub: Hub, settings: JobLibSettings
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """Remote workers live in the record table, which another implementation of a scheduler does not have."""
+    return remote.run(app, service, hub, settings) if isinstance(service, JobService) else contextlib.nullcontext()
 
 
 @contextlib.asynccontextmanager
@@ -103,15 +114,15 @@ class PlainStartupFailure:
 
 
 @contextlib.contextmanager
-def _told_first(hub: Hub, scheduler: JobService) -> Generator[None]:
+def _told_first(hub: Hub, service: AnyService) -> Generator[None]:
     """Streams end and nothing new is taken as soon as a signal says so."""
     loop = asyncio.get_running_loop()
 
     def stop(again: bool) -> None:
         hub.close()
-        scheduler.begin_shutdown()
+        service.begin_shutdown()
         if again:
-            scheduler.hurry()
+            service.hurry()
 
     with heard_before_the_server(lambda again: loop.call_soon_threadsafe(stop, again)):
         yield

@@ -11,17 +11,20 @@ from fastapi import FastAPI
 
 from celery_jobs.api.stream.response import EventStream
 from celery_jobs.tasks import metrics
+from celery_jobs.tasks.service import JobService
 
 _TELL_SECONDS: Final = 1.0
 
 
 async def scrape(app: FastAPI, accept: str) -> tuple[bytes, str]:
     """All metrics in the format that the client prefers, and its media type; within about a second, also in trouble."""
-    scheduler = getattr(app.state, "scheduler", None)
-    if scheduler is None:  # a service without jobs
+    service = getattr(app.state, "service", None)
+    if service is None:  # a service without jobs
         return await asyncio.to_thread(metrics.text, accept, ())
     metrics.streams(EventStream.open)
-    return await asyncio.to_thread(metrics.text, accept, metrics.from_sql(await scheduler.numbers()))
+    # another implementation of a scheduler has no SQL to count in
+    more = metrics.from_sql(await service.numbers()) if isinstance(service, JobService) else ()
+    return await asyncio.to_thread(metrics.text, accept, more)
 
 
 @contextlib.asynccontextmanager

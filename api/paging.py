@@ -11,11 +11,11 @@ from fastapi import Request
 
 from celery_jobs.records.errors import InvalidCursor
 
-_PLACE: Final = re.compile(r"below:([1-9][0-9]{0,17})")
+_PLACE: Final = re.compile(r"below:([1-9][0-9]{0,59})")
 
 
-def place(cursor: str | None) -> int | None:
-    """Where in the list a cursor points; None for the beginning, InvalidCursor for what is none."""
+def place(cursor: str | None, places: int) -> int | None:
+    """Where a cursor points in a list with so many places; None for the beginning, InvalidCursor for what is none."""
     if cursor is None:
         return None
     try:
@@ -23,7 +23,7 @@ def place(cursor: str | None) -> int | None:
     except ValueError:
         raise InvalidCursor(cursor) from None
     match = _PLACE.fullmatch(text)
-    if match is None or _cursor(int(match[1])) != cursor:
+    if match is None or int(match[1]) >= places or _cursor(int(match[1])) != cursor:
         raise InvalidCursor(cursor)
     return int(match[1])
 

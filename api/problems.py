@@ -47,6 +47,7 @@ CONFLICT = Kind("conflict", "Conflict", 409)
 TOO_LARGE = Kind("too-large", "Content Too Large", 413)
 INVALID = Kind("validation-failed", "Validation Failed", 422)
 INTERNAL = Kind("internal", "Internal Server Error", 500)
+NOT_SUPPORTED = Kind("not-supported", "Not Supported", 501)
 UNAVAILABLE = Kind("unavailable", "Service Unavailable", 503)
 
 JOB_NOT_FOUND = Kind("job-not-found", "Not Found", 404)
@@ -99,6 +100,7 @@ KINDS: Final[dict[type[errors.JobsError], Kind]] = {
     errors.NotAllowed: FORBIDDEN,
     errors.RemoteError: INTERNAL,
     errors.DatabaseUnavailable: UNAVAILABLE,
+    errors.NotSupported: NOT_SUPPORTED,
     errors.ShuttingDown: UNAVAILABLE,
     errors.ChecksBusy: UNAVAILABLE,
     errors.SettingsError: INTERNAL,

@@ -7,6 +7,7 @@ framework resolves by itself costs a tenth of the whole answer. `DOCUMENTED` tel
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -20,6 +21,7 @@ from starlette.responses import Response
 
 from celery_jobs.api.auth import Caller, submitter
 from celery_jobs.api.body import keyword_arguments
+from celery_jobs.api.deps import AnyService
 from celery_jobs.api.prefer import DESCRIPTION, preferences_of
 from celery_jobs.api.query import demand_once
 from celery_jobs.api.results import JSON, result_response
@@ -30,9 +32,9 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobResult
 from celery_jobs.records.states import TERMINAL
 from celery_jobs.records.submit import Submitted
-from celery_jobs.tasks.service import JobService
 from celery_jobs.tasks.submit import SubmitOptions
 
+_log = logging.getLogger("celery_jobs.submission")
 RETRY_AFTER_SECONDS: Final = "1"
 _LONGEST_KEY: Final = 255
 _DEFAULTS: Final = SubmitQuery()
@@ -60,7 +62,7 @@ class Submission:
         return await self._answer(await self._scheduler.retry_job(job_id, self._said(b"", again)))
 
     @property
-    def _scheduler(self) -> JobService:
+    def _scheduler(self) -> AnyService:
         return self.request.app.state.service
 
     def _said(self, arguments: bytes, path: str | None = None) -> SubmitOptions:
@@ -99,7 +101,9 @@ class Submission:
         try:
             record = await wait_for_end(self.request, job_id, wait_seconds)
             return True, await self._scheduler.result(job_id) if record.status in TERMINAL else None
-        except JobsError:
+        except Exception as error:
+            if not isinstance(error, JobsError):
+                _log.exception("job %s was submitted, but not waited for", job_id)
             return False, None  # the job is recorded, so 202 is true whatever became of the waiting
 
 

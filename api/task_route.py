@@ -78,7 +78,7 @@ def _add_submit(
         operation_id=f"submit_{name}",
         status_code=202,
         response_model=Accepted,
-        responses=SUBMITTED | problems(422),
+        responses=SUBMITTED | problems(422, 501),
         openapi_extra=documented(request_body(router.request_model)),
         route_class_override=route_class,
     )

@@ -27,6 +27,7 @@ JobsError
 │   ├── InvalidTaskTransition the task's state, or its holder's loss, does not allow this report
 │   ├── WorkerNotFound        unknown, taken away, or silent for too long
 │   └── NotAllowed            the caller is neither the owner nor an admin
+├── NotSupported          the scheduler that is plugged in has no way to do this
 ├── ChecksBusy            this process has too many large payloads to check
 ├── ShuttingDown          this process takes no new jobs
 └── SettingsError         a setting is wrong; says which and what to write instead
@@ -268,6 +269,13 @@ class NotAllowed(RemoteError):
 
     def __init__(self, identity: str, what: str) -> None:
         super().__init__(f"{identity!r} may not {what}")
+
+
+class NotSupported(JobsError):
+    """The service runs on a scheduler of somebody's own, which offers no way to do this; nothing was changed."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__(f"{doing} is not possible here: the scheduler of this service offers no way to do it")
 
 
 class ChecksBusy(JobsError, RuntimeError):

@@ -79,6 +79,11 @@ class JobTask(Task):
         return request_of(self)
 
     @property
+    def code(self) -> Callable[..., Any]:
+        """What a run calls, as a plain or a coroutine function."""
+        return self.run
+
+    @property
     def cancel_mode(self) -> CancelMode:
         """What a cancel does to the running code."""
         return CancelMode.interrupt if self.coroutine else CancelMode.wait

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def scheduler_class(settings: Settings) -> type[Scheduler] | None:
     """The class; None where the setting is not used, SettingsError where it names none."""
-    from celery_jobs.tasks.surface import Scheduler
-
     if settings.scheduler is None:
         return None
+    from celery_jobs.tasks.surface import Scheduler
+
     module, _, name = settings.scheduler.partition(":")
     try:
         folder = str(Path.cwd())
@@ -34,6 +34,16 @@ def scheduler_class(settings: Settings) -> type[Scheduler] | None:
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise SettingsError(f"JOBS_SCHEDULER names {settings.scheduler!r}, which is no subclass of Scheduler")
     return found
+
+
+def is_plugged(settings: Settings) -> bool:
+    """Whether JOBS_SCHEDULER names an implementation that is not ours: it needs no broker, database or worker."""
+    found = scheduler_class(settings)
+    if found is None:
+        return False
+    from celery_jobs.tasks.service import JobService
+
+    return not issubclass(found, JobService)
 
 
 def make_scheduler(settings: Settings, max_concurrency: int | None, shutdown_timeout: float) -> Scheduler:

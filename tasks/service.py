@@ -39,6 +39,8 @@ _log = logging.getLogger("celery_jobs.scheduler")
 class JobService(JobReader):
     """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing."""
 
+    places = 10**18  # in lists: more than a cursor of this service can name
+
     def __init__(
         self,
         max_concurrency: int | None = None,

@@ -36,6 +36,7 @@ MEANINGS: Final[dict[Kind, str]] = {
     kinds.INVALID: "The request does not fit: malformed JSON, a value out of bounds, an unknown field.",
     kinds.CONFLICT: "The state of things does not allow this.",
     kinds.INTERNAL: "Something unforeseen happened; the log of the service says what.",
+    kinds.NOT_SUPPORTED: "The service runs on a scheduler of somebody's own, which has no remote workers.",
     kinds.UNAVAILABLE: "The database cannot be reached at the moment, the service is shutting down, or it is busy with "
     "large payloads; `Retry-After` says when to come again.",
 }

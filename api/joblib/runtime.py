@@ -13,6 +13,8 @@ from celery_jobs.api.auth import Keys
 from celery_jobs.api.joblib.access import Records
 from celery_jobs.api.joblib.waiting import Waiter, WaitingRoom
 from celery_jobs.api.payloads.checker import Checker
+from celery_jobs.api.plugged.service import PluggedService
+from celery_jobs.records.errors import NotSupported
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import claims, tasks, workers
 from celery_jobs.records.remote.names import FullName
@@ -118,8 +120,10 @@ async def _look_for_ends(records: Records, waiters: Sequence[Waiter]) -> Iterabl
 
 
 def runtime_of(app: Any) -> Runtime:
-    """The app's; one that our lifespan did not start begins with its first request."""
+    """The app's; one that our lifespan did not start begins with its first request. NotSupported."""
     state = app.state
+    if isinstance(getattr(state, "service", None), PluggedService):
+        raise NotSupported("Remote work")
     found: Runtime | None = getattr(state, "joblib", None)
     if found is None or found.loop is not asyncio.get_running_loop():
         found = state.joblib = Runtime(load_joblib_settings())

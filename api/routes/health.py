@@ -48,7 +48,7 @@ async def get_readyz(request: Request, hub: HubDep) -> ProbeView:
     """The database can be reached and the service is not stopping."""
     if hub.closing.is_set():
         raise ShuttingDown
-    scheduler = getattr(request.app.state, "scheduler", None)  # a service without jobs has none
-    if scheduler is not None and not await scheduler.ready():
+    service = getattr(request.app.state, "service", None)  # a service without jobs has none
+    if service is not None and not await service.ready():
         raise DatabaseUnavailable
     return ProbeView(status="ready")

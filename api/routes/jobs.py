@@ -41,7 +41,7 @@ router = APIRouter()
 @router.get("", response_model=JobList, responses=PAGED | problems(422), dependencies=[MayRead, EachOnce])
 async def list_jobs(request: Request, scheduler: SchedulerDep, query: Annotated[ListQuery, Query()]) -> Response:
     """The jobs that fit, newest first, without results and tracebacks: a page with `limit`, otherwise all of them."""
-    chosen, below = query.chosen(), place(query.cursor)
+    chosen, below = query.chosen(), place(query.cursor, scheduler.places)
     if query.limit is not None:
         records, following = await scheduler.page(chosen, query.limit, below)
         return Response(b"[%s]" % _listed(records), headers=next_link(request, following), media_type=JSON)
@@ -108,7 +108,7 @@ async def stream_job(
     "/{job_id}/$cancel",
     status_code=202,
     response_model=JobRecord,
-    responses=problems(400, 404, 409, 422),
+    responses=problems(400, 404, 409, 422, 501),
     dependencies=[MayCancel],
 )
 async def cancel_job(
@@ -127,7 +127,7 @@ async def cancel_job(
     "/{job_id}/$retry",
     status_code=202,
     response_model=Accepted,
-    responses=SUBMITTED | problems(400, 404, 409, 422),
+    responses=SUBMITTED | problems(400, 404, 409, 422, 501),
     openapi_extra=documented(None),
 )
 async def retry_job(job_id: JobIdDep, submission: SubmissionDep) -> Response:

@@ -15,13 +15,13 @@ from celery_jobs.records.record import QueueView
 router = APIRouter()
 
 
-@router.get("", responses=problems(), dependencies=[MayRead])
+@router.get("", responses=problems(501), dependencies=[MayRead])
 async def list_queues(scheduler: SchedulerDep) -> list[QueueView]:
     """Every queue that a task, a job or a worker names."""
     return await scheduler.queues()
 
 
-@router.get("/{name}", responses=problems(404), dependencies=[MayRead])
+@router.get("/{name}", responses=problems(404, 501), dependencies=[MayRead])
 async def get_queue(name: QueueName, scheduler: SchedulerDep) -> QueueView:
     """One queue, its limit and its depth now."""
     return await scheduler.queue(name)
@@ -29,7 +29,7 @@ async def get_queue(name: QueueName, scheduler: SchedulerDep) -> QueueView:
 
 @router.patch(
     "/{name}",
-    responses=problems(404, 422),
+    responses=problems(404, 422, 501),
     openapi_extra={"requestBody": request_body(QueueChange)},
     dependencies=[IsAdmin],
 )

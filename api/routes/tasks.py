@@ -31,7 +31,7 @@ async def list_tasks(scheduler: SchedulerDep) -> list[TaskView]:
     "/{name}",
     status_code=202,
     response_model=Accepted,
-    responses=SUBMITTED | problems(404, 422),
+    responses=SUBMITTED | problems(404, 422, 501),
     openapi_extra=_DOCUMENTED,
 )
 async def submit_task(name: TaskName, arguments: Arguments, submission: SubmissionDep) -> Response:

@@ -21,6 +21,8 @@ MEANINGS: Final[dict[Kind, str]] = {
     kinds.TOO_LARGE: "The body is larger than the service takes (`JOBS_MAX_BODY_BYTES`).",
     kinds.INVALID: "The request does not fit: malformed JSON, a value out of bounds, an unknown parameter.",
     kinds.INTERNAL: "Something unforeseen happened; the log of the service says what.",
+    kinds.NOT_SUPPORTED: "The service runs on a scheduler of somebody's own, which offers no way to do this; with the "
+    "one that comes with the service, all of it is possible.",
     kinds.UNAVAILABLE: "The database cannot be reached at the moment, or the service is shutting down.",
 }
 _HEADERS: Final[dict[Kind, dict[str, Any]]] = {

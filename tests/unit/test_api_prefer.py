@@ -70,13 +70,20 @@ def test_what_was_honoured_is_said():
 
 @given(st.integers(1, 10**18 - 1))
 def test_a_cursor_leads_back_to_its_place(below: int):
-    assert place(_cursor(below)) == below
+    assert place(_cursor(below), 10**18) == below
 
 
 @given(st.text(min_size=1, max_size=100))
 def test_anything_else_is_no_cursor(text: str):
     with pytest.raises(InvalidCursor):
-        place(text)
+        place(text, 10**18)
+
+
+@given(st.integers(1, 10**60 - 1))
+def test_a_cursor_that_leads_past_all_places_is_refused(places: int):
+    assert place(_cursor(places), places + 1) == places
+    with pytest.raises(InvalidCursor):
+        place(_cursor(places), places)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +91,4 @@ def test_anything_else_is_no_cursor(text: str):
 )
 def test_a_cursor_that_was_changed_is_refused(text: str):
     with pytest.raises(InvalidCursor):
-        place(text)
+        place(text, 10**18)
