@@ -139,9 +139,9 @@ class PluggedService:
             return JobResult(record.model_copy(update={"error": f"ResultNotStorable: {error}"}), None)
 
     async def stream_records(self, chosen: JobFilter, below: int | None = None) -> AsyncIterator[Sequence[JobRecord]]:
-        """All records that fit, newest first, from the place `below` on."""
+        """All records that fit, newest first, from the place `below` on, in batches; one of them without any."""
         records = newest_first(await self._surface.records(), chosen, below)
-        for start in range(0, len(records), _BATCH):
+        for start in range(0, max(1, len(records)), _BATCH):
             yield records[start : start + _BATCH]
             await asyncio.sleep(0)
 

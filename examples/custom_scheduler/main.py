@@ -8,8 +8,8 @@ r"""A service on a scheduler of your own: jobs that live in the memory of one pr
     curl http://localhost:8000/api/v1/jobs/$JOB_ID/\$result
     curl -X POST http://localhost:8000/api/v1/jobs/$JOB_ID/\$cancel
 
-Everything that `Scheduler` asks for is here, and nothing else is needed: no Celery worker, no broker, no database. The
-service lists, shows, follows, cancels and deletes these jobs as it does those of Celery. They are gone with the process.
+Everything that `Scheduler` asks for is here, and nothing else is needed: no Celery worker, no broker, no database.
+The service lists, shows, follows, cancels and deletes these jobs as it does those of Celery. They end with the process.
 """
 
 import asyncio
@@ -112,9 +112,10 @@ class MemoryScheduler(Scheduler):
         """Start what waits for as long as slots are free."""
         while self._waiting and (self._max_concurrency is None or len(self._running) < self._max_concurrency):
             job = self._waiting.pop(0)
-            job.record.status, job.record.started_at = JobStatus.running, datetime.now(UTC)
-            job.task = asyncio.ensure_future(job.call() if job.interruptible else in_thread(job.call))
-            job.task.add_done_callback(partial(self._ended, job))
+            record = job.record
+            record.status, record.started_at, record.attempt = JobStatus.running, datetime.now(UTC), 1
+            job.task = task = asyncio.ensure_future(job.call() if job.interruptible else in_thread(job.call))
+            task.add_done_callback(partial(self._ended, job))
             self._running.add(job)
 
     def _cancel(self, job: Job) -> bool:
