@@ -37,11 +37,8 @@ async def run_jobs(
     app.state.scheduler, app.state.service = scheduler, service
     app.state.hub = hub
     app.state.health = HealthWatch(service.health)
-    try:
+    with failing_plainly(app):
         await service.start()
-    except (SettingsError, DatabaseUnavailable) as error:
-        app.state.startup_failure = error
-        raise
     app.state.rows = SharedRows(service)
     all_jobs = app.state.all_jobs = AllJobs(service, hub)
     readers = {
@@ -90,6 +87,16 @@ async def run_hooks(app: FastAPI, startup: Sequence[Hook], shutdown: Sequence[Ho
         for hook in startup:
             await hook(app)
         yield
+
+
+@contextlib.contextmanager
+def failing_plainly(app: FastAPI) -> Generator[None]:
+    """What the user can put right is told in plain words."""
+    try:
+        yield
+    except (SettingsError, DatabaseUnavailable) as error:
+        app.state.startup_failure = error
+        raise
 
 
 class PlainStartupFailure:

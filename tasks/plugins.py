@@ -53,7 +53,12 @@ def make_scheduler(settings: Settings, max_concurrency: int | None, shutdown_tim
     found = scheduler_class(settings) or CeleryScheduler
     if issubclass(found, CeleryScheduler):
         return found(max_concurrency, settings=settings, shutdown_timeout=shutdown_timeout)
-    return found()
+    try:
+        return found()
+    except Exception as error:
+        raise SettingsError(
+            f"JOBS_SCHEDULER names {settings.scheduler!r}, which cannot be made without arguments: {error!r}"
+        ) from error
 
 
 def hooks(settings: Settings) -> Hooks:
