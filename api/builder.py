@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,7 +26,6 @@ from celery_jobs.api.problems import NOT_SUPPORTED
 from celery_jobs.api.routes import compute, dashboard, health, jobs, metrics, queues, tasks
 from celery_jobs.api.schemas.problem import reference
 from celery_jobs.api.task_route import TaskRouter
-from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.queues import check_limit
 from celery_jobs.records.record import JobRecord
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
@@ -148,7 +148,7 @@ class BaseServiceBuilder:
         problems.install(app)
         app.add_exception_handler(ProblemException, problem_exception_handler)
         self._route(app)
-        openapi.install(app, self._own, self._record_class, with_keys=bool(settings.api_keys))
+        openapi.install(app, self._own, partial(self._record_class, app), with_keys=bool(settings.api_keys))
         return app
 
     def _with_keys(self, settings: Settings) -> Settings:
@@ -163,10 +163,12 @@ class BaseServiceBuilder:
         settings = self._settings or load_settings()
         return make_scheduler(settings, job_options.max_concurrency, job_options.shutdown_timeout)
 
-    def _record_class(self) -> type[JobRecord]:
-        """What the document shows as a record; a scheduler is made for it, and not started."""
-        scheduler = self._create_scheduler(self._job_options) if self._job_options is not None else None
-        return scheduler.hooks.record_class if isinstance(scheduler, JobService) else JobRecord
+    def _record_class(self, app: FastAPI) -> type[JobRecord]:
+        """What the document shows as a record; where none runs yet, a scheduler is made for it, and not started."""
+        service: AnyService | None = getattr(app.state, "service", None)
+        if service is None and self._job_options is not None:
+            service = self._service_of(self._create_scheduler(self._job_options), self._job_options)
+        return JobRecord if service is None else service.hooks.record_class
 
     def _service_of(self, scheduler: Scheduler, options: JobOptions) -> AnyService:
         """The scheduler as our endpoints know it."""
@@ -187,7 +189,8 @@ class BaseServiceBuilder:
             if self._job_options is None:
                 await stack.enter_async_context(lifespan.run_without_jobs(app))
             else:
-                scheduler = self._made_scheduler(app, self._job_options)
+                with lifespan.failing_plainly(app):
+                    scheduler = self._create_scheduler(self._job_options)
                 service = self._service_of(scheduler, self._job_options)
                 remote = self._remote_settings or load_joblib_settings()
                 await stack.enter_async_context(lifespan.run_jobs(app, scheduler, service, remote))
@@ -195,13 +198,6 @@ class BaseServiceBuilder:
                 await stack.enter_async_context(monitoring.tell_streams(app))
             await stack.enter_async_context(lifespan.run_hooks(app, self._on_startup, self._on_shutdown))
             yield
-
-    def _made_scheduler(self, app: FastAPI, options: JobOptions) -> Scheduler:
-        try:
-            return self._create_scheduler(options)
-        except SettingsError as error:
-            app.state.startup_failure = error
-            raise
 
     def _route(self, app: FastAPI) -> None:
         options = self._job_options

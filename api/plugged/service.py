@@ -10,7 +10,7 @@ from typing import Final
 from pydantic_core import from_json
 
 from celery_jobs.api.plugged.listing import PLACES, newest_first, place_of
-from celery_jobs.api.plugged.surface import Surface
+from celery_jobs.api.plugged.surface import Surface, record_class_of
 from celery_jobs.api.plugged.watching import EveryJob, Numbers, WatchedJobs
 from celery_jobs.records.changes import Look, Mark
 from celery_jobs.records.errors import NotSupported, QueueNotFound, ShuttingDown, TaskNotFound
@@ -24,6 +24,7 @@ from celery_jobs.tasks import catalog, metrics
 from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.celery import import_tasks
 from celery_jobs.tasks.health import LOOK_SECONDS, Check
+from celery_jobs.tasks.hooks import Hooks
 from celery_jobs.tasks.job import JobTask, registered
 from celery_jobs.tasks.results import ResultNotStorable, encode_result
 from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
@@ -53,6 +54,7 @@ class PluggedService:
         self.settings = settings
         configured = settings.shutdown_timeout_seconds
         self.shutdown_timeout = shutdown_timeout if configured is None else configured
+        self.hooks = Hooks(record_class=record_class_of(scheduler))
         self._limit = settings.max_concurrency if max_concurrency is None else max_concurrency
         self._surface, numbers = Surface(scheduler), Numbers()
         self._watched = WatchedJobs(self._surface, numbers)

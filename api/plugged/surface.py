@@ -13,6 +13,7 @@ from ulid import ULID
 from celery_jobs.records.errors import JobNotFound, JobsError, NotSupported, ShuttingDown
 from celery_jobs.records.ids import JobId, parse_job_id, ulid_of
 from celery_jobs.records.record import JobRecord
+from celery_jobs.tasks.hooks import made
 from celery_jobs.tasks.surface import Scheduler
 
 _log = logging.getLogger("celery_jobs.plugged")
@@ -75,6 +76,12 @@ class Surface:
         """Return when the scheduler answers: it is asked for a job that it cannot know."""
         with contextlib.suppress(KeyError):
             await self.scheduler.get_status(ULID())
+
+
+def record_class_of(scheduler: Scheduler) -> type[JobRecord]:
+    """The class of its records, where it has the hook that makes them; others are shown with all that they hold too."""
+    make_record = getattr(scheduler, "_make_record", None)
+    return JobRecord if make_record is None else type(made(make_record, ULID()))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from pydantic import Field
-from ulid import ULID
 
-from celery_jobs.api import JobRecord
 from celery_jobs.records.settings import ApiKey
 from celery_jobs.tasks import job
 from tests.support.plugged import ByHand, plugged, problem_of, serving
@@ -29,13 +26,6 @@ async def book(when: datetime, seats: int = 1) -> str:
     return f"{seats} at {when:%H:%M}"
 
 
-class Film(JobRecord):
-    """A record with fields of its own."""
-
-    reel: str = "first"
-    frames: dict[str, int] = Field(default={})
-
-
 @pytest.fixture
 def scheduler() -> ByHand:
     return ByHand()
@@ -43,7 +33,7 @@ def scheduler() -> ByHand:
 
 @pytest.fixture
 def app(scheduler: ByHand, tmp_path: Path) -> FastAPI:
-    return plugged(scheduler, data_dir=tmp_path / "data").with_jobs().with_health().with_monitoring().build()
+    return plugged(scheduler, data_dir=tmp_path / "data").with_jobs().with_health().build()
 
 
 # --- life
@@ -172,123 +162,6 @@ async def test_a_submit_is_answered_though_its_end_cannot_be_waited_for(
     assert "the scheduler's own trouble" in caplog.text
 
 
-# --- looking
-
-
-async def test_pages_stay_true_while_jobs_come_and_go(scheduler: ByHand, app: FastAPI):
-    moment = datetime.now(UTC) - timedelta(hours=1)
-    ids = [scheduler.put(submitted_at=moment + timedelta(seconds=number // 3)) for number in range(9)]  # coarse clock
-    order = [str(each) for each in sorted(ids, key=lambda each: (scheduler.records[each].submitted_at, each))][::-1]
-    async with serving(app) as client:
-        assert [each["id"] for each in (await client.get("/api/v1/jobs")).json()] == order
-        seen: list[str] = []
-        path: str | None = "/api/v1/jobs?limit=2"
-        while path is not None:
-            page = await client.get(path)
-            seen += [each["id"] for each in page.json()]
-            path = page.links["next"]["url"] if "next" in page.links else None
-            scheduler.put()
-            scheduler.records.pop(ULID.from_str(seen[0]), None)
-        assert seen == order
-        for cursor in ("YmVsb3c6MA", "x", "9" * 80):
-            assert problem_of(await client.get("/api/v1/jobs", params={"cursor": cursor}), 422) == "validation-failed"
-
-
-async def test_a_list_is_filtered_as_ours(scheduler: ByHand, app: FastAPI):
-    now = datetime.now(UTC)
-    red = scheduler.put("completed", tags=["red", "big"], task="paint", submitted_at=now - timedelta(hours=2))
-    blue = scheduler.put("running", tags=["blue"], task="paint", queue="slow", error_traceback="Traceback …")
-    async with serving(app) as client:
-        for query, expected in {
-            "status_filter=running": [blue],
-            "task=paint": [blue, red],
-            "queue=slow": [blue],
-            "tag=red&tag=big": [red],
-            "tag=red&tag=blue": [],
-            f"submitted_after={(now - timedelta(hours=1)).isoformat().replace('+', '%2B')}": [blue],
-            f"submitted_before={(now - timedelta(hours=1)).isoformat().replace('+', '%2B')}": [red],
-        }.items():
-            listed = (await client.get(f"/api/v1/jobs?{query}")).json()
-            assert [each["id"] for each in listed] == [str(each) for each in expected], query
-            assert all("error_traceback" not in each for each in listed)
-        assert problem_of(await client.get("/api/v1/jobs?colour=red"), 422) == "validation-failed"
-
-
-async def test_a_record_of_its_own_class_is_shown_with_all_its_fields(scheduler: ByHand, app: FastAPI):
-    job_id = scheduler.put("completed", Film, reel="last", frames={"a": 1})
-    async with serving(app) as client:
-        one, listed = (await client.get(f"/api/v1/jobs/{job_id}")).json(), (await client.get("/api/v1/jobs")).json()
-        for shown in (one, *listed):
-            assert (shown["reel"], shown["frames"]) == ("last", {"a": 1})
-
-
-async def test_times_without_an_offset_are_utc(scheduler: ByHand, app: FastAPI):
-    naive = datetime(2026, 11, 30, 12)  # noqa: DTZ001
-    job_id = scheduler.put(submitted_at=naive)
-    async with serving(app) as client:
-        assert (await client.get(f"/api/v1/jobs/{job_id}")).json()["submitted_at"] == "2026-11-30T12:00:00Z"
-        found = await client.get("/api/v1/jobs?submitted_before=2026-11-30T13:00:00Z")
-        assert [each["submitted_at"] for each in found.json()] == ["2026-11-30T12:00:00Z"]
-
-
-async def test_a_result_is_what_the_scheduler_gives_as_json(scheduler: ByHand, app: FastAPI):
-    done, odd, failed, lost = (scheduler.put(status) for status in ("completed", "completed", "failed", "completed"))
-    scheduler.results = {done: {"when": datetime(2026, 1, 1, tzinfo=UTC), 1: float("nan")}, odd: {1, 2}, failed: 3}
-    async with serving(app) as client:
-
-        async def result_of(job_id: ULID) -> tuple[Any, Any]:
-            body = (await client.get(f"/api/v1/jobs/{job_id}/$result")).json()
-            return body["result"], body["error"]
-
-        assert await result_of(done) == ({"when": "2026-01-01T00:00:00Z", "1": None}, None)
-        assert (await client.get(f"/api/v1/compute/{done}/result")).json()["result"] is not None
-        value, error = await result_of(odd)
-        assert value is None
-        assert error.startswith("ResultNotStorable: set cannot be written")
-        assert await result_of(failed) == (None, None)
-        assert await result_of(lost) == (None, None), "a RuntimeError of get_result"
-
-
-# --- canceling and deleting
-
-
-async def test_a_cancel_answers_with_the_record_as_it_now_is(scheduler: ByHand, app: FastAPI):
-    async with serving(app) as client:
-        for before, after in {"pending": "canceled", "running": "canceling", "canceled": "canceled"}.items():
-            job_id = scheduler.put(before)
-            for _ in range(2):
-                response = await client.post(f"/api/v1/jobs/{job_id}/$cancel")
-                assert (response.status_code, response.json()["status"]) == (202, after)
-        for status in ("completed", "failed"):
-            response = await client.post(f"/api/v1/jobs/{scheduler.put(status)}/$cancel")
-            assert problem_of(response, 409) == "conflict"
-        by_force = await client.post(f"/api/v1/jobs/{scheduler.put()}/$cancel?force=true")
-        assert problem_of(by_force, 501) == "not-supported"
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", ""),
-        ("GET", "/$result"),
-        ("GET", "/$stream"),
-        ("POST", "/$cancel"),
-        ("DELETE", ""),
-    ],
-)
-async def test_an_unknown_job_is_404_and_what_else_goes_wrong_is_500(
-    scheduler: ByHand, app: FastAPI, method: str, path: str
-):
-    async with serving(app) as client:
-        assert problem_of(await client.request(method, f"/api/v1/jobs/{UNKNOWN}{path}"), 404) == "not-found"
-        assert problem_of(await client.request(method, f"/api/v1/jobs/no-id{path}"), 400) == "invalid-ulid"
-        for asked in ("get_record", "cancel", "delete"):
-            scheduler.fails[asked] = OSError("secret")
-        response = await client.request(method, f"/api/v1/jobs/{scheduler.put()}{path}")
-        assert problem_of(response, 500) == "internal"
-        assert "secret" not in response.text
-
-
 # --- what it does not have
 
 
@@ -369,8 +242,8 @@ async def test_health_is_whether_the_scheduler_answers(scheduler: ByHand, app: F
             assert (await client.get(path)).status_code == 200
 
 
-async def test_metrics_leave_out_what_only_sql_counts(app: FastAPI):
-    async with serving(app) as client:
+async def test_metrics_leave_out_what_only_sql_counts(scheduler: ByHand):
+    async with serving(plugged(scheduler).with_jobs().with_monitoring().build()) as client:
         await client.post("/api/v1/compute", json={"duration": 1})
         text = (await client.get("/metrics")).text
     assert 'jobs_submitted_total{queue="jobs",task="compute"}' in text
