@@ -122,6 +122,8 @@ async def test_a_result_is_what_the_scheduler_gives_as_json(scheduler: ByHand, a
         assert error.startswith("ResultNotStorable: set cannot be written")
         assert await result_of(failed) == (None, None)
         assert await result_of(lost) == (None, None), "a RuntimeError of get_result"
+        scheduler.fails["get_result"] = NotImplementedError()
+        assert problem_of(await client.get(f"/api/v1/jobs/{done}/$result"), 501) == "not-supported"
 
 
 # --- canceling and deleting

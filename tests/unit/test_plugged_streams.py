@@ -15,6 +15,7 @@ from ulid import ULID
 
 from celery_jobs.api import JobRecord, JobStatus, Progress
 from celery_jobs.api.plugged.sighting import Sighting, gone, same, sight
+from celery_jobs.api.stream.feed import REREAD_SECONDS
 from celery_jobs.api.stream.frame import Key, Rank, events_after, key_of
 from celery_jobs.records.states import CancelMode
 from tests.support.plugged import ByHand, Listener, plugged, problem_of
@@ -72,11 +73,13 @@ async def test_a_cancel_over_http_is_told_at_once(scheduler: ByHand, app: FastAP
     job_id = scheduler.put("running")
     stream = await Listener(app, f"/api/v1/jobs/{job_id}/$stream?poll_interval=60").opened()
     await stream.told("running")
+    began = asyncio.get_running_loop().time()
     async with serving_client(app) as client:
         await client.post(f"/api/v1/jobs/{job_id}/$cancel")
         await stream.told("running", "canceling")
         scheduler.change(job_id, "canceled")
         await client.post(f"/api/v1/jobs/{job_id}/$cancel")
+    assert asyncio.get_running_loop().time() < began + REREAD_SECONDS / 2, "nobody waited for a look"
     assert await stream.ended() == ["running", "canceling", "canceled"]
 
 
@@ -169,6 +172,14 @@ async def test_the_stream_of_all_jobs_resumes_without_a_gap(scheduler: ByHand, a
     await again.told("completed", "pending", "running")
     assert [event["id"] for event in again.events] == [str(first), str(second), str(second)]
     await again.leave()
+
+
+async def test_whoever_comes_from_another_process_is_told_how_each_job_is_now(scheduler: ByHand, app: FastAPI):
+    jobs = {str(scheduler.put(status)): status for status in ("pending", "running", "completed")}
+    stream = await Listener(app, "/api/v1/jobs/$stream?poll_interval=0.05", "1").opened()
+    await stream.told(*jobs.values())
+    assert {event["id"]: event["status"] for event in stream.events} == jobs
+    await stream.leave()
 
 
 async def test_a_job_that_fits_no_filter_is_not_told(scheduler: ByHand, app: FastAPI):
