@@ -24,7 +24,7 @@ from celery_jobs.tasks.targets import Call, job_of
 
 
 class CeleryScheduler(JobService, Scheduler):
-    """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing.
+    """Jobs on Celery, recorded in SQL; `max_concurrency` limits the default queue, unless JOBS_MAX_CONCURRENCY does.
 
     Subclass it for `_make_record` and `_on_job_result`. Without a service around it, it starts with its first call, or
     as `async with`; end it with `shutdown`.

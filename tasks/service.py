@@ -37,7 +37,10 @@ _log = logging.getLogger("celery_jobs.scheduler")
 
 
 class JobService(JobReader):
-    """Jobs on Celery, recorded in SQL. `max_concurrency` limits the default queue; None changes nothing."""
+    """Jobs on Celery, recorded in SQL.
+
+    `max_concurrency` limits the default queue, unless JOBS_MAX_CONCURRENCY does; None changes nothing.
+    """
 
     places = 10**18  # in lists: more than a cursor of this service can name
 
@@ -79,7 +82,7 @@ class JobService(JobReader):
         self._duties = await asyncio.to_thread(
             begin,
             self.settings,
-            self._limit_given or self.settings.max_concurrency,
+            self.settings.max_concurrency or self._limit_given,
             self.shutdown_timeout,
             self.hooks,
         )

@@ -160,11 +160,8 @@ def _of_held(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], defaul
 
 
 def _demand_fit(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    try:
-        signature = inspect.signature(target)
-    except ValueError:
-        return  # a builtin that does not say what it takes
-    signature.bind(*args, **kwargs)
+    if _says_what_it_takes(target):
+        inspect.signature(target).bind(*args, **kwargs)
 
 
 def _named(target: Any) -> str:
@@ -197,7 +194,17 @@ def _why_not_importable(target: Any) -> str | None:
         return "a function inside of another lives in the process that made it"
     if module == "__main__":
         return "it is defined in the program that was started, which a worker cannot import"
-    return None if _at(module, name) is target else f"{module}.{name} is another object than this one"
+    if _at(module, name) is not target:
+        return f"{module}.{name} is another object than this one"
+    return None if _says_what_it_takes(target) else "it does not say what arguments it takes"
+
+
+def _says_what_it_takes(function: Any) -> bool:
+    try:
+        inspect.signature(function)
+    except ValueError:
+        return False  # such as time.sleep
+    return True
 
 
 def _at(module: str, name: str) -> Any:

@@ -55,7 +55,7 @@ class PluggedService:
         configured = settings.shutdown_timeout_seconds
         self.shutdown_timeout = shutdown_timeout if configured is None else configured
         self.hooks = Hooks(record_class=record_class_of(scheduler))
-        self._limit = settings.max_concurrency if max_concurrency is None else max_concurrency
+        self._limit = max_concurrency if settings.max_concurrency is None else settings.max_concurrency
         self._surface, numbers = Surface(scheduler), Numbers()
         self._watched = WatchedJobs(self._surface, numbers)
         self._every = EveryJob(self._surface, numbers)

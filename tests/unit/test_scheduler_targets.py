@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -55,6 +56,7 @@ async def test_functions_of_a_module_travel_by_name_with_typed_arguments(schedul
     assert (record.task, record.queue) == (f"{__name__}.module_function", "jobs")
     assert await outcome(scheduler, module_coroutine, "a") == "A"
     assert await outcome(scheduler, json.dumps, {"a": 1}) == '{"a": 1}'
+    assert await outcome(scheduler, time.sleep, 0) is None
 
 
 async def test_what_lives_in_this_process_runs_where_it_was_made(scheduler: CeleryScheduler):
