@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from celery_jobs.api.builder import BaseServiceBuilder, ServiceInfo
 from celery_jobs.records.settings import Settings, load_settings
-from celery_jobs.tasks.plugins import scheduler_class
+from celery_jobs.tasks.configured import scheduler_class
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

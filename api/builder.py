@@ -31,7 +31,7 @@ from celery_jobs.records.record import JobRecord
 from celery_jobs.records.remote.settings import JobLibSettings, load_joblib_settings
 from celery_jobs.records.settings import ApiKey, Settings, given_keys, load_settings
 from celery_jobs.tasks import metrics as counting
-from celery_jobs.tasks.plugins import make_scheduler
+from celery_jobs.tasks.configured import make_scheduler
 from celery_jobs.tasks.service import JobService
 from celery_jobs.tasks.surface import Scheduler
 

@@ -57,7 +57,7 @@ def up(
 ) -> None:
     """Run everything: one process without a broker, API and worker side by side with one."""
     from celery_jobs.api import serve, together
-    from celery_jobs.tasks.plugins import is_plugged
+    from celery_jobs.tasks.configured import is_plugged
 
     settings = _settings(host, port, insecure, JOBS_DATA_DIR=data_dir, JOBS_CONCURRENCY=concurrency)
     alone = is_plugged(settings) or settings.embedded
@@ -79,7 +79,7 @@ def api(
     """Run the HTTP API."""
     from celery_jobs.api import serve
     from celery_jobs.records import migrate
-    from celery_jobs.tasks.plugins import is_plugged
+    from celery_jobs.tasks.configured import is_plugged
 
     settings = _settings(host, port, insecure)
     plugged = is_plugged(settings)
@@ -117,7 +117,7 @@ def worker(
     metrics_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a Celery worker."""
-    from celery_jobs.tasks.plugins import is_plugged
+    from celery_jobs.tasks.configured import is_plugged
 
     settings = _settings(
         None, None, False, JOBS_CONCURRENCY=concurrency, JOBS_MAX_POOL=max_pool, JOBS_METRICS_PORT=metrics_port

@@ -111,7 +111,7 @@ def _arguments(model: type[BaseModel] | None, body: bytes) -> bytes:
     if model is None:
         return body  # the task checks it
     try:
-        return model.model_validate_json(body).model_dump_json(by_alias=True).encode()
+        return model.model_validate_json(body, strict=True).model_dump_json(by_alias=True).encode()
     except ValidationError as error:
         faults: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Boolean, Connection, Select, func, literal, select
 from sqlalchemy.ext.compiler import compiles
@@ -70,9 +70,19 @@ def result(connection: Connection, job_id: JobId, model: type[JobRecord] = JobRe
     return JobResult(model.of(row), row.result)
 
 
-def function(connection: Connection, job_id: JobId) -> str | None:
+class FunctionCall(NamedTuple):
+    """What a job runs that is no task: the function, and its arguments as JSON."""
+
+    function: str
+    args: str
+    kwargs: str
+    interruptible: bool
+
+
+def function_call(connection: Connection, job_id: JobId) -> FunctionCall | None:
     """What a job runs that is no task; None for one that is, or is not there."""
-    return connection.execute(select(_c.function).where(_c.id == job_id)).scalar()
+    row = connection.execute(select(_c.function, _c.args, _c.kwargs, _c.interruptible).where(_c.id == job_id)).first()
+    return None if row is None or row.function is None else FunctionCall(*row[:3], bool(row.interruptible))
 
 
 def statuses(connection: Connection, ids: Collection[JobId]) -> dict[JobId, JobStatus]:

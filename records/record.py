@@ -126,14 +126,17 @@ def _extra(model: type[JobRecord], stored: str | None) -> dict[str, Any]:
 
 def _typed(model: type[JobRecord], name: str, value: Any) -> Any:
     try:
-        return _adapter(model, name).validate_python(value)
+        return _adapter(model, name).validate_json(to_json(value))  # as JSON: a date is a text there, strictly too
     except ValidationError:
         return value  # stored by another version of the class: shown as it is, rather than not at all
 
 
 @cache
 def _adapter(model: type[JobRecord], name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(cast(Any, model.model_fields[name].annotation))
+    field = model.model_fields[name]
+    return TypeAdapter(
+        cast(Any, Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation)
+    )
 
 
 def _progress(stored: str) -> Progress:

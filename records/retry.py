@@ -18,7 +18,7 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.remote import registering
 from celery_jobs.records.remote.names import FullName
 from celery_jobs.records.states import TERMINAL, JobKind, JobStatus
-from celery_jobs.records.submit import HERE, NewJob
+from celery_jobs.records.submit import IN_MEMORY, NewJob
 from celery_jobs.records.tables import jobs
 
 _c = jobs.c
@@ -42,7 +42,7 @@ def again(connection: Connection, job_id: JobId) -> NewJob:
         raise JobNotOurs(job_id)
     if JobStatus(row.status) not in TERMINAL:
         raise JobUnfinished(job_id, row.status)
-    if row.function == HERE:
+    if row.function == IN_MEMORY:
         raise JobNotRepeatable(job_id)
     kept = {column.name: row[index] for index, column in enumerate(_KEPT)}
     registration = _registration(connection, row.job_name) if row.kind == JobKind.remote else None

@@ -42,6 +42,7 @@ class Claim:
     job_id: JobId
     attempt: int
     token: str
+    task: str = field(default="", compare=False)
     queue: str = field(default="", compare=False)
     waited_seconds: float | None = field(default=None, compare=False)
 
@@ -92,7 +93,7 @@ _CLAIM = move(
     worker_pid=bindparam("pid"),
     claim_token=bindparam("token"),
     interruptible=bindparam("is_coroutine"),
-).returning(_c.attempt, _c.queue, _c.submitted_at, _c.run_at, now().label("clock"))
+).returning(_c.attempt, _c.task, _c.queue, _c.submitted_at, _c.run_at, now().label("clock"))
 
 _END = (_c.status, _c.cancel_mode, _c.cancel_requested_at, _c.finished_at)
 _READ = select(
@@ -127,7 +128,9 @@ def claim(
     row = store.one(_CLAIM, named, patience_seconds)
     if row is not None:
         could_begin = max(row.submitted_at, row.run_at or row.submitted_at)  # a requeue sets run_at
-        return Claim(job_id, row.attempt, token, row.queue or "", (row.clock - could_begin).total_seconds())
+        return Claim(
+            job_id, row.attempt, token, row.task or "", row.queue or "", (row.clock - could_begin).total_seconds()
+        )
     row = read_for_claim(store, job_id, patience_seconds)
     if row is None or row.claim_token != token or row.status not in EXECUTING:
         return None

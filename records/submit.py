@@ -19,7 +19,7 @@ from celery_jobs.records.tables import idempotency_keys, jobs, remote_jobs
 from celery_jobs.records.text import clean_list
 
 CALL: Final = "celery_jobs.call"  # the task that runs a function which is no task
-HERE: Final = "here"  # where such a function is known to the submitting process alone
+IN_MEMORY: Final = "in memory"  # where such a function is known to the submitting process alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ jobs = Table(
     Column("parent_id", CleanText),
     Column("root_id", CleanText),
     Column("extra", CleanText),  # json: the fields that a subclass of JobRecord adds
-    # a function that is no task: `module:name`, or HERE where it lives in the process that submitted it; a message then
+    # what runs where it is no task: `module:name`, or IN_MEMORY of the process that submitted it; the message then
     # names the task CALL, and `task` is what people see
     Column("function", CleanText),
     # --- of a task that was submitted in a room: where, the full name of its job, and the registration that remote

@@ -19,6 +19,7 @@ from typing import Any
 from celery_jobs.records import runs, workers
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.ids import JobId
+from celery_jobs.records.reads import FunctionCall
 from celery_jobs.records.runs import Claim, OwnRun
 from celery_jobs.records.states import JobStatus
 from celery_jobs.tasks import metrics, process
@@ -39,6 +40,7 @@ class Run:
     claim: Claim | None = None  # None until the claim is known to have succeeded
     coroutine: bool = False  # whether its code can be interrupted
     called_with: Called | None = None  # the arguments as the code has them, once it has begun
+    function_call: FunctionCall | None = None  # of a job that runs no task
     cancel_requested: bool = False
     lost: bool = False  # the record no longer says that this run is ours
     ending: bool = False  # the code has returned; its end is being recorded

@@ -15,7 +15,7 @@ from celery_jobs.records.migrate import check
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
 from celery_jobs.records.workers import WorkerRow
-from celery_jobs.tasks import plugins, process
+from celery_jobs.tasks import configured, process
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.children import Children
 from celery_jobs.tasks.control import LOOK_SIGNAL
@@ -46,7 +46,7 @@ class Agent:
             Hints(settings),
             worker=worker.hostname,
             incarnation=uuid4().hex,
-            hooks=plugins.hooks(settings),
+            hooks=configured.hooks(settings),
         )
         process.become(here)
         self._here = here

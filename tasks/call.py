@@ -8,20 +8,25 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from celery_jobs.records import reads
-from celery_jobs.records.ids import JobId, job_id_of
+from celery_jobs.records.errors import DatabaseUnavailable
+from celery_jobs.records.ids import JobId
 from celery_jobs.records.states import TERMINAL
 from celery_jobs.records.store import Store
-from celery_jobs.records.submit import CALL, HERE
-from celery_jobs.tasks import coroutines, process
+from celery_jobs.records.submit import CALL, IN_MEMORY
+from celery_jobs.tasks import process
+from celery_jobs.tasks.active import Run
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
-from celery_jobs.tasks.context import request_of
+from celery_jobs.tasks.context import current_run
 from celery_jobs.tasks.job import JobTask
 
 
@@ -54,21 +59,37 @@ class HeldCall:
             self.target.close()
 
 
-# what each job whose function is HERE will call, once
+# what each job whose function is IN_MEMORY will call, once
 held: dict[JobId, HeldCall] = {}
-_MANY: Final = 1000
 _UNKNOWN_SECONDS: Final = 3600.0  # a caller's transaction that has not committed by then never will
 
 
-def hold(job_id: JobId, call: HeldCall, store: Store) -> None:
-    """Keep a call until its job runs; now and then those go whose jobs were canceled elsewhere."""
-    held[job_id] = call
-    if len(held) % _MANY == 0:
-        known = store.read(reads.statuses, list(held))
-        for each, kept in list(held.items()):
-            status = known.get(each)
-            if status in TERMINAL or (status is None and time.monotonic() - kept.since > _UNKNOWN_SECONDS):
-                drop(each)
+@contextmanager
+def holding(job_id: JobId, call: HeldCall | None) -> Generator[None]:
+    """Keep a call from before its job is recorded until it runs; not where it is certain that it is not recorded."""
+    if call is not None:
+        held[job_id] = call
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        if not error.in_doubt:
+            drop(job_id)
+        raise
+    except Exception:
+        drop(job_id)
+        raise
+    # any other BaseException: the caller gave up, and its job may run all the same
+
+
+def drop_ended(store: Store) -> None:
+    """Forget the calls whose jobs ended without running here, such as by a cancel through another process."""
+    if not held:
+        return
+    known = store.read(reads.statuses, list(held))
+    for job_id, call in list(held.items()):
+        status = known.get(job_id)
+        if status in TERMINAL or (status is None and time.monotonic() - call.since > _UNKNOWN_SECONDS):
+            drop(job_id)
 
 
 def drop_all() -> None:
@@ -90,29 +111,15 @@ class CallTask(JobTask):
     abstract = True
     offered = False
 
-    def is_coroutine(self, job_id: JobId) -> bool:
-        """Whether this job can be interrupted."""
-        function = _recorded(job_id)
-        if function == HERE:
-            return job_id in held and held[job_id].coroutine
-        return inspect.iscoroutinefunction(_found(function))
+    def prepare(self, run: Run) -> None:
+        """Read what the record says that this job calls; not from the message, which anybody may have sent."""
+        here = process.current()
+        run.function_call = here.store.read_for(here.settings.outage_patience_seconds, reads.function_call, run.job_id)
+        run.coroutine = run.function_call is not None and run.function_call.interruptible
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Where its coroutines run: in the program that the worker is part of, beside what they were made with."""
-        return process.current().hooks.loop or coroutines.loop()
-
-
-def _recorded(job_id: JobId) -> str | None:
-    here = process.current()
-    return here.store.read_for(here.settings.outage_patience_seconds, reads.function, job_id)
-
-
-def _found(function: str | None) -> Any:
-    """The function of that name; None where there is none."""
-    try:
-        return resolved(function or "")
-    except Exception:
-        return None  # the run says why
+        return process.current().program_loop()
 
 
 def resolved(function: str) -> Any:
@@ -124,30 +131,35 @@ def resolved(function: str) -> Any:
     return value
 
 
-def call_recorded(self: CallTask, /, *args: Any, **kwargs: Any) -> Any:
+def call_recorded(*_args: Any, **_kwargs: Any) -> Any:
     """Run what the record of this job names."""
-    job_id = job_id_of(request_of(self).id)
-    function = _recorded(job_id)
-    if function is None:
+    run = current_run()
+    found = run.function_call
+    if found is None:
         raise FunctionNotFound(f"no function is recorded for this job: {CALL} runs only what was submitted here")
-    if function == HERE:
-        call = held.pop(job_id, None)
+    if found.function == IN_MEMORY:
+        call = held.pop(run.job_id, None)
         if call is None:
             raise FunctionNotFound("the function lived in a process that has ended")
         return call.make()
     try:
-        target = resolved(function)
+        target = resolved(found.function)
     except Exception as error:
-        raise FunctionNotFound(f"{function} cannot be imported here: {type(error).__name__}: {error}") from error
-    args, kwargs = Arguments(function, target).load(args, kwargs)
+        told = f"{found.function} cannot be imported here: {type(error).__name__}: {error}"
+        raise FunctionNotFound(told) from error
+    args, kwargs = _arguments_of(found.function, target).load(json.loads(found.args), json.loads(found.kwargs))
     return target(*args, **kwargs)
+
+
+@lru_cache(maxsize=256)
+def _arguments_of(name: str, function: Any) -> Arguments:
+    return Arguments(name, function)
 
 
 app.task(
     call_recorded,
     base=CallTask,
     name=CALL,
-    bind=True,
     lazy=False,
-    arguments=Arguments(CALL, call_recorded, bound=True),
+    arguments=Arguments(CALL, call_recorded),
 )

@@ -69,6 +69,14 @@ def artifact_of(value: Any) -> str | None:
     return str(value) if isinstance(value, ULID) else None
 
 
+def current_run() -> Run:
+    """The run that this code belongs to; RuntimeError outside of one."""
+    here = _current.get()
+    if here is None:
+        raise RuntimeError("current_job is there only inside a running job")
+    return here.run
+
+
 class CurrentJob:
     """The job that this code runs in; RuntimeError outside of one."""
 

@@ -43,6 +43,21 @@ def _run_for_ever(running: asyncio.AbstractEventLoop) -> None:
             _log.warning("a coroutine raised %r", error)
 
 
+class _Kept(Exception):
+    """Holds what asyncio would let out of the loop, which may be the service's."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
+async def _kept(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _Kept(error) from None
+
+
 class RunningCoroutine:
     """A coroutine on the loop; its outcome is there only when it has really ended.
 
@@ -61,6 +76,7 @@ class RunningCoroutine:
         self._loop = on or loop()
         self._ended: Future[None] = Future()
         self._limits = limits or TimeLimits()
+        coroutine = _kept(coroutine)
         self._limited = None if limits is None else LimitedCoroutine(coroutine, limits)
         self._timers: list[asyncio.TimerHandle] = []
         self._ended_by_limit = False
@@ -125,4 +141,7 @@ class RunningCoroutine:
         if self._ended_by_limit:
             raise self._limits.hard_error()
         assert self._task is not None
-        return self._task.result()
+        try:
+            return self._task.result()
+        except _Kept as kept:
+            raise kept.error from None

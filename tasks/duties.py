@@ -5,18 +5,20 @@ Begun and closed as a whole: a `begin` that fails leaves nothing half started.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import platform
+from functools import partial
 from uuid import uuid4
 
 from celery_jobs.records import queues
 from celery_jobs.records.migrate import check, upgrade
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
-from celery_jobs.tasks import process
+from celery_jobs.tasks import call, process
 from celery_jobs.tasks.celery import import_tasks, use_embedded_broker
 from celery_jobs.tasks.dispatch import Dispatcher
-from celery_jobs.tasks.duty import stop_all
+from celery_jobs.tasks.duty import Duty, stop_all
 from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
 from celery_jobs.tasks.folder import FolderLock
 from celery_jobs.tasks.hints import Hints
@@ -26,6 +28,8 @@ from celery_jobs.tasks.nudge import Nudges
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.sweep import Sweeper
 from celery_jobs.tasks.worker import most_slots, served_queues
+
+_TIDY_SECONDS = 60.0
 
 
 class Duties:
@@ -49,6 +53,7 @@ class Duties:
         self.dispatcher = here.dispatcher = Dispatcher(store)
         self.nudges = Nudges(settings.embedded)
         self._sweeper = Sweeper(store, self.dispatcher, self.hints, settings)
+        self._tidying = Duty("held-calls", partial(call.drop_ended, store), _TIDY_SECONDS)
         self._worker: EmbeddedWorker | None = None
         if settings.embedded:
             wanted = max(settings.concurrency or DEFAULT_SLOTS, max_concurrency or 0)
@@ -59,6 +64,7 @@ class Duties:
         """Begin; the embedded worker first settles what the last process left."""
         if self._worker is not None:
             self._worker.start()
+            self._tidying.start()
         self.dispatcher.start()
         self.nudges.start()
         self._sweeper.start()
@@ -69,7 +75,7 @@ class Duties:
         if self._worker is not None:
             self._worker.stop(timeout_seconds)
             self._worker = None
-        stop_all(*self.dispatcher.duties, *self.nudges.duties, *self._sweeper.duties)
+        stop_all(*self.dispatcher.duties, *self.nudges.duties, *self._sweeper.duties, self._tidying)
         self.dispatcher.close()
 
     def hurry(self) -> None:
@@ -86,8 +92,17 @@ class Duties:
         self._lock.release()
 
 
-def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds: float, hooks: Hooks) -> Duties:
-    """Import the tasks, open the database and begin every duty; SettingsError, DatabaseUnavailable."""
+def begin(
+    settings: Settings,
+    max_concurrency: int | None,
+    lock_patience_seconds: float,
+    hooks: Hooks,
+    loop: asyncio.AbstractEventLoop,
+) -> Duties:
+    """Import the tasks, open the database and begin every duty; SettingsError, DatabaseUnavailable.
+
+    `loop` is the program's.
+    """
     if settings.embedded:
         use_embedded_broker()  # before any task is declared: a task takes its settings then
     import_tasks(settings)
@@ -102,6 +117,7 @@ def begin(settings: Settings, max_concurrency: int | None, lock_patience_seconds
         check(store)
         undo.callback(process.become, None)
         duties = Duties(settings, store, max_concurrency, lock, hooks)
+        duties.here.loop = loop if settings.embedded else None
         undo.callback(duties.hints.close)
         undo.callback(duties.stop, 0.0)
         duties.start()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import Future
 
 from celery_jobs.records import reads
@@ -17,6 +18,7 @@ from celery_jobs.records.store import Store
 from celery_jobs.tasks.hints import Hints
 
 _UNSEEN_SECONDS = 1.0
+_AFTER_OUTAGE_SECONDS = 0.2
 _log = logging.getLogger("celery_jobs.ends")
 
 
@@ -31,13 +33,13 @@ class Ends:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._ended = threading.Event()
 
     def wait(self, job_id: JobId) -> Future[JobStatus]:
         """Resolves with the status in which the job has ended; JobNotFound when there is none (any more)."""
         future: Future[JobStatus] = Future()
         with self._lock:
-            if self._closed:
+            if self._ended.is_set():
                 raise ShuttingDown
             self._waiting.setdefault(job_id, set()).add(future)
             self._hinted.add(job_id)  # the first look is at once: it may have ended long ago
@@ -59,7 +61,7 @@ class Ends:
     def close(self) -> None:
         """Whoever still waits is told that the service has ended: ShuttingDown."""
         with self._lock:
-            self._closed = True
+            self._ended.set()
             left = [future for waiting in self._waiting.values() for future in waiting]
             self._waiting.clear()
         self._woken.set()
@@ -74,18 +76,23 @@ class Ends:
             self._woken.set()
 
     def _run(self) -> None:
-        while not self._closed:
-            woken = self._woken.wait(_UNSEEN_SECONDS if self._waiting else None)
+        looked = time.monotonic()
+        while not self._ended.is_set():
+            self._woken.wait(max(looked + _UNSEEN_SECONDS - time.monotonic(), 0.0) if self._waiting else None)
             self._woken.clear()
+            # however many hints come: all that wait are looked at once a second, since one of theirs may be lost
+            everybody = time.monotonic() - looked >= _UNSEEN_SECONDS
+            looked = time.monotonic() if everybody else looked
             with self._lock:
-                ids = self._hinted & self._waiting.keys() if woken else set(self._waiting)
+                ids = set(self._waiting) if everybody else self._hinted & self._waiting.keys()
                 self._hinted.clear()
             try:
                 self._look(ids)
             except DatabaseUnavailable:
-                continue  # the next look is in a second
+                self._ended.wait(_AFTER_OUTAGE_SECONDS)
             except Exception:
                 _log.exception("looking at jobs that are waited for failed; tried again in a second")
+                self._ended.wait(_UNSEEN_SECONDS)
 
     def _look(self, ids: set[JobId]) -> None:
         found = self._store.read(reads.statuses, ids) if ids else {}

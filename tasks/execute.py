@@ -23,7 +23,7 @@ from celery_jobs.records.ids import JobId, job_id_of
 from celery_jobs.records.runs import Claim, Ended, Ending
 from celery_jobs.records.states import JobStatus
 from celery_jobs.records.text import clean, one_line
-from celery_jobs.tasks import context, metrics, process, telling, time_limits
+from celery_jobs.tasks import context, metrics, process, result_hook, time_limits
 from celery_jobs.tasks.active import Called, Run, active_runs
 from celery_jobs.tasks.announce import announce_revoked
 from celery_jobs.tasks.coroutines import RunningCoroutine
@@ -57,7 +57,7 @@ def execute(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         time_limits.run_ends()
     if ended is not None:
         process.current().hints.changed(job_id)
-        _count(task, ended, time.monotonic() - began)
+        _count(run.claim.task or task.name, ended, time.monotonic() - began)
     return _report(task, request, ended and ended.status, value, error)
 
 
@@ -83,8 +83,8 @@ def _cleaned_up(task: Any, run: Run, called: Called) -> Ending:
             raise SystemExit(1)
 
 
-def _count(task: Any, ended: Ended, seconds: float) -> None:
-    metrics.ended(task.name, ended.status, seconds)
+def _count(task: str, ended: Ended, seconds: float) -> None:
+    metrics.ended(task, ended.status, seconds)
     if ended.cancel_seconds is not None:
         metrics.canceled(ended.cancel_mode, ended.cancel_seconds)
 
@@ -107,7 +107,7 @@ def _claim(task: Any, request: Any, run: Run) -> Claim:
     attempt: int | None = getattr(request, ATTEMPT_HEADER, None)
     if attempt is None:  # somebody else's `.delay()`: the message itself makes the record
         attempt = here.store.write_for(patience, adopt.adopt, _adopted(task, request, run.job_id))
-    run.coroutine = task.is_coroutine(run.job_id)
+    task.prepare(run)
     claim = runs.claim(
         here.store,
         run.job_id,
@@ -167,7 +167,7 @@ def _run(
         if run.cancel_requested or run.lost:
             return Ending(JobStatus.canceled), None, error
         return _failed(error)  # canceled by itself, not by a request
-    except telling.HookFailed as failed:
+    except result_hook.HookFailed as failed:
         return _failed(failed.error, f" (in {failed.where})")
     except Retry as retry:
         return task.retry_ending(retry), None, retry
@@ -212,7 +212,7 @@ async def _awaited(value: Any) -> Any:
 def _completed(run: Run, value: Any) -> Ending:
     text = encode_result(value, process.current().settings.max_result_bytes)
     ending = Ending(JobStatus.completed, result=text, artifact_id=context.artifact_of(value))
-    return ending if process.current().hooks.on_result is None else telling.tell(run, value, ending)
+    return ending if process.current().hooks.on_result is None else result_hook.tell(run, value, ending)
 
 
 def _failed(error: BaseException, where: str = "") -> tuple[Ending, None, BaseException]:

@@ -6,7 +6,6 @@ The record is made where a job is submitted. The result is told where the job ra
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,15 +23,11 @@ OnResult = Callable[[JobRecord, Any], Awaitable[None]]
 
 @dataclass
 class Hooks:
-    """What of a scheduler is its subclass's own; by default nothing is.
-
-    `loop`: where coroutines of the program run that the worker is part of; None where it is a process of its own.
-    """
+    """What of a scheduler is its subclass's own; by default nothing is."""
 
     make_record: MakeRecord | None = None
     on_result: OnResult | None = None
     record_class: type[JobRecord] = JobRecord
-    loop: asyncio.AbstractEventLoop | None = None
 
     def recorded(self, job: NewJob) -> NewJob:
         """The job with what its record shall hold besides; TypeError for a record that is none."""

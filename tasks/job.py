@@ -14,10 +14,10 @@ from celery.backends.base import DisabledBackend
 from celery.exceptions import CDeprecationWarning, Ignore, MaxRetriesExceededError, Retry, TimeLimitExceeded
 from celery.utils.time import get_exponential_backoff_interval
 
-from celery_jobs.records.ids import JobId
 from celery_jobs.records.runs import Ending
 from celery_jobs.records.states import CancelMode, JobStatus
 from celery_jobs.tasks import context, coroutines
+from celery_jobs.tasks.active import Run
 from celery_jobs.tasks.annotations import check_schemas
 from celery_jobs.tasks.arguments import Arguments
 from celery_jobs.tasks.celery import app
@@ -46,9 +46,9 @@ class JobTask(Task):
     max_attempts: int = 3
     offered: bool = True  # over HTTP
 
-    def is_coroutine(self, _job_id: JobId) -> bool:
-        """Whether this job can be interrupted."""
-        return self.coroutine
+    def prepare(self, run: Run) -> None:
+        """What must be known of a run before its claim."""
+        run.coroutine = self.coroutine
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Where its coroutines run."""

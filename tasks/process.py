@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from celery_jobs.records.runs import Runner
 from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.store import Store
-from celery_jobs.tasks import plugins
+from celery_jobs.tasks import configured, coroutines
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.hooks import Hooks
 
 if TYPE_CHECKING:
     from celery_jobs.tasks.dispatch import Dispatcher
     from celery_jobs.tasks.ends import Ends
-    from celery_jobs.tasks.errands import Errands
+    from celery_jobs.tasks.follow_up import FollowUp
 
 
 @dataclass
@@ -33,25 +34,39 @@ class Process:
     forks: bool = False  # True in the children of a prefork worker
     pid: int = field(default_factory=os.getpid)
     dispatcher: Dispatcher | None = None  # where this process dispatches
+    # of the program that the worker is part of; None where it is a process of its own
+    loop: asyncio.AbstractEventLoop | None = None
+    _making: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _ends: Ends | None = None
+    _follow_up: FollowUp | None = None
 
-    @cached_property
+    @property
     def ends(self) -> Ends:
         """Where Python callers of this process wait for the ends of jobs."""
         from celery_jobs.tasks.ends import Ends
 
-        return Ends(self.store, self.hints)
+        with self._making:
+            self._ends = self._ends or Ends(self.store, self.hints)
+            return self._ends
 
-    @cached_property
-    def errands(self) -> Errands:
+    @property
+    def follow_up(self) -> FollowUp:
         """What follows their writes."""
-        from celery_jobs.tasks.errands import Errands
+        from celery_jobs.tasks.follow_up import FollowUp
 
-        return Errands(self)
+        with self._making:
+            self._follow_up = self._follow_up or FollowUp(self)
+            return self._follow_up
 
     def end_calls(self) -> None:
         """Nobody waits any more, and nothing follows."""
-        for made in {"ends", "errands"} & vars(self).keys():
-            vars(self)[made].close()
+        for made in (self._ends, self._follow_up):
+            if made is not None:
+                made.close()
+
+    def program_loop(self) -> asyncio.AbstractEventLoop:
+        """Where coroutines run that belong to the program and to no task."""
+        return self.loop or coroutines.loop()
 
     @property
     def runner(self) -> Runner:
@@ -75,7 +90,7 @@ def current() -> Process:
         raise ServiceEnded("the service of this process has ended")
     if _current is None:
         settings = load_settings()
-        become(Process(settings, Store(settings.database_url), Hints(settings), hooks=plugins.hooks(settings)))
+        become(Process(settings, Store(settings.database_url), Hints(settings), hooks=configured.hooks(settings)))
     assert _current is not None
     return _current
 

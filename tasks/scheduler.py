@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Self
 
 from ulid import ULID
@@ -76,7 +75,7 @@ class CeleryScheduler(JobService, Scheduler):
         also any callable, coroutine function or awaitable. TypeError for what cannot cross to a worker, KeyError for an
         unknown name, ValueError for arguments that do not fit, RuntimeError after `shutdown`.
         """
-        return await self.submit(target, *args, **kwargs)
+        return await self._add(target, args, kwargs, None, NO_OPTIONS)
 
     async def submit(
         self, target: Any, /, *args: Any, connection: Any = None, options: SubmitOptions = NO_OPTIONS, **kwargs: Any
@@ -87,19 +86,21 @@ class CeleryScheduler(JobService, Scheduler):
         AsyncSession, Connection or Session, to the database of the records. An argument of the task that is called
         `connection` or `options` goes into a signature: `submit(task.s(options=…))`.
         """
+        return await self._add(target, args, kwargs, connection, options)
+
+    async def _add(
+        self, target: Any, args: Sequence[Any], kwargs: dict[str, Any], connection: Any, options: SubmitOptions
+    ) -> ULID:
         await self._ready()
         self._refuse_when_stopping()
         job, held = self._job_of(target, args, kwargs)
         options = options.checked(job)
-        if held is not None:
-            call.hold(job.id, held, self._running.store)
-        try:
+        with call.holding(job.id, held):
             if connection is None:
-                return ulid_of((await self._submit(job, options)).job_id)
-            return ulid_of((await self._submit_within(connection, job, options)).job_id)
-        except BaseException:
-            call.drop(job.id)
-            raise
+                submitted = await self._submit(job, options)
+            else:
+                submitted = await self._submit_within(connection, job, options)
+        return ulid_of(submitted.job_id)
 
     def _job_of(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         settings, tasks = self.settings, self._running.tasks
@@ -108,11 +109,16 @@ class CeleryScheduler(JobService, Scheduler):
 
     async def _submit_within(self, connection: Any, job: NewJob, options: SubmitOptions) -> Submitted:
         job = self.hooks.recorded(options.applied(job, self.settings.idempotency_seconds))
-        ours = await self._async.read(transaction.place)
-        told = partial(self._submitted, job)
+        try:
+            return await self._insert_within(connection, job, anew=False)
+        except transaction.Elsewhere:  # or the server was restarted since somebody asked
+            return await self._insert_within(connection, job, anew=True)
+
+    async def _insert_within(self, connection: Any, job: NewJob, *, anew: bool) -> Submitted:
+        ours = await self._async.read(transaction.place, anew=anew)
         if transaction.is_async(connection):
-            return await transaction.insert_async(connection, job, ours, told)
-        return transaction.insert(connection, job, ours, told)
+            return await transaction.insert_async(connection, job, ours, self._submitted, anew=anew)
+        return transaction.insert(connection, job, ours, self._submitted, anew=anew)
 
     async def get_status(self, job_id: AnyId) -> JobStatus:
         """Where the job is now; KeyError."""

@@ -77,14 +77,14 @@ class JobService(JobReader):
 
         SettingsError when it cannot: nothing is left half started.
         """
-        self.hooks.loop = asyncio.get_running_loop() if self.settings.embedded else None
-        self._demand_hooks_in_workers()
+        self._warn_where_workers_lack_hooks()
         self._duties = await asyncio.to_thread(
             begin,
             self.settings,
             self.settings.max_concurrency or self._limit_given,
             self.shutdown_timeout,
             self.hooks,
+            asyncio.get_running_loop(),
         )
         self._async = AsyncStore(self._duties.store)
         self._submits = GroupSubmit(self._async)
@@ -92,7 +92,7 @@ class JobService(JobReader):
         self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
         self._census = Census(self._async)
 
-    def _demand_hooks_in_workers(self) -> None:
+    def _warn_where_workers_lack_hooks(self) -> None:
         told, name = self.settings.scheduler or "", type(self).__name__
         if self.hooks.on_result is not None and not self.settings.embedded and told.partition(":")[2] != name:
             _log.warning(
@@ -174,7 +174,7 @@ class JobService(JobReader):
 
     def _submitted(self, job: NewJob, submitted: Submitted) -> None:
         """Hints that follow a submit; after the commit."""
-        if not submitted.replayed:
+        if not submitted.replayed and self._duties is not None:
             if job.registration is None:
                 self._running.hints.appeared(submitted.job_id)
                 self._running.dispatcher.wake(job.queue)

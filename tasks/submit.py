@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from celery_jobs.records import submit
 from celery_jobs.records.doubt import ANSWER_WITHIN_SECONDS
 from celery_jobs.records.errors import DatabaseUnavailable
 from celery_jobs.records.store import AsyncStore
-from celery_jobs.records.submit import IdempotencyKey, NewJob, Submitted
+from celery_jobs.records.submit import IN_MEMORY, IdempotencyKey, NewJob, Submitted
 
 _MOST_PER_COMMIT = 500
 # the store answers in time and says more; this bounds a submit that waited behind the commit before it
@@ -53,16 +54,13 @@ class SubmitOptions:
 
     def checked(self, job: NewJob) -> SubmitOptions:
         """The options of a Python caller, whose key counts for the job's task; ValueError for one that is wrong."""
-        if self.priority is not None and not 0 <= self.priority <= 100:
-            raise ValueError(f"priority must be between 0 and 100, not {self.priority}")
-        if isinstance(self.tags, str) or any(not isinstance(tag, str) or not tag for tag in self.tags or ()):
-            raise ValueError(f"tags must be a list of texts that are not empty, not {self.tags!r}")
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ValueError("run_at must have an offset, such as datetime.now(UTC) has")
-        if self.expires_in_seconds is not None and not self.expires_in_seconds >= 0:
-            raise ValueError(f"expires_in_seconds must be at least 0, not {self.expires_in_seconds}")
+        _check(self.applied(job, 0.0))
         if self.idempotency_key is None or self.fingerprint:
             return self
+        if job.function == IN_MEMORY:
+            raise ValueError(
+                "an idempotency_key needs arguments that can be compared: those of a @job or of a module's function"
+            )
         return replace(self, idempotency_scope=f"python\n{job.task}", fingerprint=f"{job.args}{job.kwargs}".encode())
 
     def key(self, keep_seconds: float) -> IdempotencyKey | None:
@@ -71,6 +69,20 @@ class SubmitOptions:
             return None
         digest = hashlib.sha256(self.fingerprint).hexdigest()
         return IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
+
+
+def _check(job: NewJob) -> None:
+    """What HTTP and `@job` check where it is written, for a job that a Python caller put together."""
+    if type(job.priority) is not int or not 0 <= job.priority <= 100:
+        raise ValueError(f"priority must be a whole number between 0 and 100, not {job.priority!r}")
+    if isinstance(job.tags, str) or any(not isinstance(tag, str) or not tag for tag in job.tags):
+        raise ValueError(f"tags must be a list of texts that are not empty, not {job.tags!r}")
+    if job.run_at is not None and job.run_at.tzinfo is None:
+        raise ValueError("run_at must have an offset, such as datetime.now(UTC) has")
+    if job.expires_in_seconds is not None and not 0 <= job.expires_in_seconds < math.inf:
+        raise ValueError(f"expires_in_seconds must be a number, at least 0, not {job.expires_in_seconds}")
+    if not isinstance(job.queue, str) or not job.queue:
+        raise ValueError(f"queue must be a name, not {job.queue!r}")
 
 
 NO_OPTIONS: Final = SubmitOptions()

@@ -7,9 +7,8 @@ connections, elsewhere it has its own, and hands its jobs to the broker by itsel
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import partial
 from typing import Any, Self
 
 from ulid import ULID
@@ -23,7 +22,7 @@ from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.states import CancelOutcome, JobStatus
 from celery_jobs.records.store import Store
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.tasks import call, metrics, plugins, process, transaction
+from celery_jobs.tasks import call, configured, metrics, process, transaction
 from celery_jobs.tasks.celery import import_tasks
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.job import registered
@@ -54,7 +53,6 @@ class SyncScheduler:
         self._settings = self._here.settings
         self._store = self._here.store
         self._hooks = self._here.hooks
-        self._place: tuple[str, ...] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +68,7 @@ class SyncScheduler:
 
     def add_job(self, target: Any, /, *args: Any, **kwargs: Any) -> ULID:
         """Submit a job, as `CeleryScheduler.add_job`; its id, when its record is on disk."""
-        return self.submit(target, *args, **kwargs)
+        return self._add(target, args, kwargs, None, NO_OPTIONS)
 
     def submit(
         self, target: Any, /, *args: Any, connection: Any = None, options: SubmitOptions = NO_OPTIONS, **kwargs: Any
@@ -80,19 +78,20 @@ class SyncScheduler:
         `connection`: SQLAlchemy's Connection or Session to the database of the records; the job exists if and only if
         its transaction commits.
         """
+        return self._add(target, args, kwargs, connection, options)
+
+    def _add(
+        self, target: Any, args: Sequence[Any], kwargs: dict[str, Any], connection: Any, options: SubmitOptions
+    ) -> ULID:
         tasks = {name: task for name, task in registered().items() if task.offered}
         here = self._settings.embedded and bool(self._here.incarnation)  # the worker is in this very process
         queue = self._settings.default_queue
         job, held = job_of(target, args, kwargs, tasks=tasks, default_queue=queue, embedded=here)
         options = options.checked(job)
         job = self._hooks.recorded(options.applied(job, self._settings.idempotency_seconds))
-        if held is not None:
-            call.hold(job.id, held, self._store)
-        try:
-            return ulid_of(self._insert(job, connection).job_id)
-        except BaseException:
-            call.drop(job.id)
-            raise
+        with call.holding(job.id, held):
+            submitted = self._insert(job, connection)
+        return ulid_of(submitted.job_id)
 
     def _insert(self, job: NewJob, connection: Any) -> Submitted:
         if connection is None:
@@ -103,15 +102,18 @@ class SyncScheduler:
             return outcome
         if transaction.is_async(connection):
             raise TypeError("SyncScheduler takes a Connection or a Session; use CeleryScheduler with asynchronous ones")
-        if self._place is None:
-            self._place = self._store.read(transaction.place)
-        return transaction.insert(connection, job, self._place, partial(self._submitted, job))
+        try:
+            ours = self._store.read(transaction.place)
+            return transaction.insert(connection, job, ours, self._submitted)
+        except transaction.Elsewhere:  # or the server was restarted since somebody asked
+            ours = self._store.read(transaction.place, anew=True)
+            return transaction.insert(connection, job, ours, self._submitted, anew=True)
 
     def _submitted(self, job: NewJob, outcome: Submitted) -> None:
         if not outcome.replayed:
             self._here.hints.appeared(outcome.job_id)
             metrics.submitted(job.task, job.queue or "")
-            self._here.errands.wake(job.queue)
+            self._here.follow_up.wake(job.queue)
 
     def get_status(self, job_id: AnyId) -> JobStatus:
         """Where the job is now; KeyError."""
@@ -139,9 +141,9 @@ class SyncScheduler:
         answer = self._store.write_for(self._patience, cancel.cancel, known, force=force)
         self._here.hints.changed(known)
         if answer.outcome is CancelOutcome.requested:
-            self._here.errands.look(answer.record.celery_id or known, answer.worker)
+            self._here.follow_up.look(answer.record.celery_id or known, answer.worker)
         elif answer.at_once:
-            self._here.errands.wake(answer.record.queue)
+            self._here.follow_up.wake(answer.record.queue)
             call.drop(known)
         return answer.outcome is CancelOutcome.requested or answer.at_once
 
@@ -151,9 +153,9 @@ class SyncScheduler:
         deleted = self._store.write_for(self._patience, cancel.delete_job, known)
         self._here.hints.changed(known)
         if deleted.executing:
-            self._here.errands.look(deleted.celery_id, deleted.worker)
+            self._here.follow_up.look(deleted.celery_id, deleted.worker)
         if deleted.at_once:
-            self._here.errands.wake(None)
+            self._here.follow_up.wake(None)
             call.drop(known)
 
     def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
@@ -177,9 +179,9 @@ class SyncScheduler:
         if queue is None:
             self._store.write_for(self._patience, queues.ensure, [name])
         self._store.write_for(self._patience, queues.change, name, check_limit(max_concurrency))
-        self._here.errands.wake(name)
+        self._here.follow_up.wake(name)
         if max_concurrency is not None:
-            self._here.errands.grow()
+            self._here.follow_up.grow()
 
     @property
     def _patience(self) -> float:
@@ -192,7 +194,7 @@ def _own_process(settings: Settings) -> Process:
         upgrade(settings)
     store = Store(settings.database_url)
     check(store)
-    return Process(settings, store, Hints(settings), hooks=plugins.hooks(settings))
+    return Process(settings, store, Hints(settings), hooks=configured.hooks(settings))
 
 
 def _close(here: Process) -> None:

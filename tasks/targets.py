@@ -17,7 +17,7 @@ from celery import Task
 from celery.canvas import Signature
 
 from celery_jobs.records.errors import TaskNotFound
-from celery_jobs.records.submit import HERE, NewJob
+from celery_jobs.records.submit import IN_MEMORY, NewJob
 from celery_jobs.tasks.arguments import Arguments, ArgumentsCannotCross
 from celery_jobs.tasks.call import HeldCall
 from celery_jobs.tasks.job import JobTask
@@ -51,7 +51,7 @@ def job_of(
     why_not = _why_not_importable(target)
     if why_not is None:
         job = _of_function(target, args, kwargs, default_queue, embedded=embedded)
-        return job, HeldCall(target, tuple(args), kwargs) if job.function == HERE else None
+        return job, HeldCall(target, tuple(args), kwargs) if job.function == IN_MEMORY else None
     if embedded and (callable(target) or inspect.isawaitable(target)):
         return _of_held(target, args, kwargs, default_queue)
     raise TypeError(f"{_described(target)} cannot be a job: {why_not}; {_REMEDY}")
@@ -137,7 +137,7 @@ def _of_function(
     except ArgumentsCannotCross:
         if not embedded:
             raise
-        args_json, kwargs_json, place = "[]", "{}", HERE
+        args_json, kwargs_json, place = "[]", "{}", IN_MEMORY
     return NewJob(
         task=name,
         queue=default_queue,
@@ -155,7 +155,7 @@ def _of_held(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], defaul
             raise TypeError(f"{_described(target)} has its arguments already; give it no others")
     else:
         _demand_fit(target, args, kwargs)
-    job = NewJob(task=_named(target), queue=default_queue, function=HERE, interruptible=call.coroutine)
+    job = NewJob(task=_named(target), queue=default_queue, function=IN_MEMORY, interruptible=call.coroutine)
     return job, call
 
 

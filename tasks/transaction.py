@@ -1,13 +1,13 @@
 """Submitting inside a transaction of the caller's: the job is there if and only if that commits (contract, section 6).
 
-The caller's connection must be to the database of the records. What follows a submit (dispatch, streams) is told when
-the transaction has committed; nothing depends on that, since every process looks once a second anyway.
+The caller's connection must be to the database of the records. What follows a submit (dispatch, streams, its count) is
+told once the transaction has committed; nothing depends on that, since every process looks once a second anyway.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -19,56 +19,72 @@ from celery_jobs.records import submit
 from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.submit import NewJob, Submitted
 
-# the event comes before the commit itself
-_COMMITTED_SECONDS: Final = (0.005, 0.05)
-_ELSEWHERE: Final = (
-    "the connection is to another database than the records; a job and your rows commit together only in one database "
-    "(DATABASE_URL)"
-)
+Told = Callable[[NewJob, Submitted], None]
+Place = tuple[str, ...]
 
-_places: WeakKeyDictionary[Engine, tuple[str, ...]] = WeakKeyDictionary()
+_COMMITTED_SECONDS: Final = 0.02  # the event comes before the commit itself
 
 
-def place(connection: Connection) -> tuple[str, ...]:
-    """Equal for connections to one database, whatever their addresses say."""
-    if connection.engine not in _places:
-        if connection.dialect.name == "sqlite":
-            files = connection.execute(text("PRAGMA database_list")).all()
-            found = ("sqlite", *(str(Path(row[2]).resolve()) for row in files if row[1] == "main" and row[2]))
-        elif connection.dialect.name == "postgresql":
-            # a server's start tells it from every other one, also behind a pooler
-            server = connection.execute(text("SELECT current_database(), pg_postmaster_start_time()::text")).one()
-            found = ("postgresql", *server)
-        else:
-            found = (connection.dialect.name,)
-        _places[connection.engine] = found
+class Elsewhere(ValueError):
+    """The caller's connection is to another database than the records."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the connection is to another database than the records; a job and your rows commit together only in one "
+            "database (DATABASE_URL)"
+        )
+
+
+_places: WeakKeyDictionary[Engine, Place] = WeakKeyDictionary()
+
+
+def place(connection: Connection, *, anew: bool = False) -> Place:
+    """Equal for connections to one database, whatever their addresses say; remembered unless asked `anew`."""
+    if anew or connection.engine not in _places:
+        _places[connection.engine] = _place(connection)
     return _places[connection.engine]
 
 
-def insert(
-    given: Connection | Session, job: NewJob, ours: tuple[str, ...], told: Callable[[Submitted], None]
-) -> Submitted:
+def _place(connection: Connection) -> Place:
+    if connection.dialect.name == "sqlite":
+        files = connection.execute(text("PRAGMA database_list")).all()
+        return ("sqlite", *(str(Path(row[2]).resolve()) for row in files if row[1] == "main" and row[2]))
+    if connection.dialect.name == "postgresql":
+        # when a server started tells it from every other one, also behind a pooler and from a copy of its files
+        return (
+            "postgresql",
+            *connection.execute(text("SELECT current_database(), pg_postmaster_start_time()::text")).one(),
+        )
+    return (connection.dialect.name,)
+
+
+def insert(given: Connection | Session, job: NewJob, ours: Place, told: Told, *, anew: bool = False) -> Submitted:
     """Record the job in the caller's transaction; `told` is called when that has committed, from another thread.
 
-    ValueError for another database or a connection without a transaction; IdempotencyKeyReused.
+    Elsewhere (also after a restart of the server, until both sides are asked `anew`), ValueError for a connection
+    without a transaction, IdempotencyKeyReused.
     """
     connection = given.connection() if isinstance(given, Session) else given
-    if place(connection) != ours:
-        raise ValueError(_ELSEWHERE)
-    if getattr(connection.connection.dbapi_connection, "autocommit", False) is True:
+    if _commits_each_statement(connection):
         raise ValueError("the connection commits each statement by itself; give one that is inside a transaction")
+    if place(connection, anew=anew) != ours:
+        raise Elsewhere
     if connection.dialect.name == "sqlite":
         connection.execute(raise_counter())  # takes the lock of the one writer, until the transaction ends
     (outcome,) = submit.insert_batch(connection, [job])
     if isinstance(outcome, Exception):
         raise outcome
-    event.listen(connection, "commit", lambda _: _soon(told, outcome), once=True)
+    _Waiting.of(connection).told_later(job, outcome, told)
     return outcome
 
 
-async def insert_async(given: Any, job: NewJob, ours: tuple[str, ...], told: Callable[[Submitted], None]) -> Submitted:
+async def insert_async(given: Any, job: NewJob, ours: Place, told: Told, *, anew: bool = False) -> Submitted:
     """The same for SQLAlchemy's AsyncConnection and AsyncSession."""
-    return await given.run_sync(insert, job, ours, told)
+
+    def run(inner: Connection | Session) -> Submitted:
+        return insert(inner, job, ours, told, anew=anew)
+
+    return await given.run_sync(run)
 
 
 def is_async(given: Any) -> bool:
@@ -83,8 +99,42 @@ def is_async(given: Any) -> bool:
     )
 
 
-def _soon(told: Callable[[Submitted], None], outcome: Submitted) -> None:
-    for seconds in _COMMITTED_SECONDS:
-        timer = threading.Timer(seconds, told, (outcome,))
-        timer.daemon = True
-        timer.start()
+def _commits_each_statement(connection: Connection) -> bool:
+    asked = connection.get_execution_options().get("isolation_level")
+    return (asked or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+
+
+class _Waiting:
+    """What one connection's open transaction has submitted: told all at once, and only if it commits."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._submitted: list[tuple[NewJob, Submitted, Told]] = []
+        event.listen(connection, "commit", self._committing)
+        event.listen(connection, "rollback", self._rolled_back)
+
+    @classmethod
+    def of(cls, connection: Connection) -> _Waiting:
+        if connection not in _waiting:
+            _waiting[connection] = cls(connection)
+        return _waiting[connection]
+
+    def told_later(self, job: NewJob, outcome: Submitted, told: Told) -> None:
+        self._submitted.append((job, outcome, told))
+
+    def _committing(self, _connection: Connection) -> None:
+        submitted, self._submitted = self._submitted, []
+        if submitted:
+            timer = threading.Timer(_COMMITTED_SECONDS, _tell, (submitted,))
+            timer.daemon = True
+            timer.start()
+
+    def _rolled_back(self, _connection: Connection) -> None:
+        self._submitted.clear()
+
+
+_waiting: WeakKeyDictionary[Connection, _Waiting] = WeakKeyDictionary()
+
+
+def _tell(submitted: Sequence[tuple[NewJob, Submitted, Told]]) -> None:
+    for job, outcome, told in submitted:
+        told(job, outcome)

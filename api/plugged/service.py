@@ -69,7 +69,14 @@ class PluggedService:
         """Import the tasks and start the scheduler; SettingsError for a module that cannot be imported."""
         import_tasks(self.settings)
         self._tasks = {name: task for name, task in registered().items() if task.offered}
-        await self.scheduler.start()
+        try:
+            await self.scheduler.start()
+            await self._set_limit()
+        except BaseException:
+            await self.shutdown()  # nothing is left half started
+            raise
+
+    async def _set_limit(self) -> None:
         if self._limit is None:
             return
         try:

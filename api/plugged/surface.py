@@ -27,14 +27,15 @@ class Surface:
         self.scheduler = scheduler
 
     async def add(self, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobId:
-        """Submit a job; its id. ShuttingDown when the scheduler takes none."""
+        """Submit a job; its id. ShuttingDown when the scheduler takes none, RuntimeError included."""
         try:
             with _in_our_words("Submitting a job"):
                 return parse_job_id(str(await self.scheduler.add_job(target, *args, **kwargs)))
         except (JobsError, RecursionError):
             raise
         except RuntimeError as error:
-            _log.warning("the scheduler takes no jobs: %s", error)
+            # the documented word of a scheduler that was shut down; what else it may mean, the log tells
+            _log.warning("the scheduler takes no jobs: %s", error, exc_info=error)
             raise ShuttingDown from error
 
     async def record(self, job_id: JobId) -> JobRecord:

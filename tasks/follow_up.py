@@ -5,6 +5,8 @@ A service's or a worker's process has what that takes already; a script, or a ch
 
 from __future__ import annotations
 
+import threading
+
 from celery_jobs.tasks.active import active_runs
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.duty import stop_all
@@ -14,7 +16,7 @@ from celery_jobs.tasks.process import Process
 _SELDOM_SECONDS = 3600.0  # by itself: looking round for others' jobs is the business of services and workers
 
 
-class Errands:
+class FollowUp:
     """Runs them in the background; each may be lost, since every service and worker looks once a second anyway."""
 
     def __init__(self, here: Process) -> None:
@@ -23,16 +25,14 @@ class Errands:
         self._reaches = not here.settings.embedded
         self._dispatcher: Dispatcher | None = None
         self._nudges: Nudges | None = None
+        self._making = threading.Lock()
 
     def wake(self, queue: str | None) -> None:
         """Something in this queue may start now; in any, where None."""
         if self._here.dispatcher is not None:
             self._here.dispatcher.wake(queue)
         elif self._reaches:
-            if self._dispatcher is None:
-                self._dispatcher = Dispatcher(self._here.store, _SELDOM_SECONDS)
-                self._dispatcher.start()
-            self._dispatcher.wake(queue)
+            self._dispatching().wake(queue)
 
     def look(self, task_id: str, worker: str | None) -> None:
         """A worker shall look at the record of this job, which was canceled."""
@@ -54,8 +54,16 @@ class Errands:
         if dispatcher is not None:
             dispatcher.close()
 
+    def _dispatching(self) -> Dispatcher:
+        with self._making:
+            if self._dispatcher is None:
+                self._dispatcher = Dispatcher(self._here.store, _SELDOM_SECONDS)
+                self._dispatcher.start()
+            return self._dispatcher
+
     def _nudging(self) -> Nudges:
-        if self._nudges is None:
-            self._nudges = Nudges(embedded=False)
-            self._nudges.start()
-        return self._nudges
+        with self._making:
+            if self._nudges is None:
+                self._nudges = Nudges(embedded=False)
+                self._nudges.start()
+            return self._nudges

@@ -14,7 +14,7 @@ from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.record import JobRecord, extra_json, own_fields
 from celery_jobs.records.runs import Ending, Shown
 from celery_jobs.records.text import clean_list
-from celery_jobs.tasks import coroutines, process
+from celery_jobs.tasks import process
 from celery_jobs.tasks.active import Run
 from celery_jobs.tasks.coroutines import RunningCoroutine
 from celery_jobs.tasks.hooks import Hooks
@@ -66,7 +66,7 @@ def _live(run: Run, hooks: Hooks) -> JobRecord | None:
 
 def _call(run: Run, hooks: Hooks, record: JobRecord, value: Any) -> None:
     assert hooks.on_result is not None
-    running = RunningCoroutine(_awaited(hooks.on_result, record, value), hooks.loop or coroutines.loop())
+    running = RunningCoroutine(_awaited(hooks.on_result, record, value), process.current().program_loop())
     run.interruptible_by(running.interrupt)
     try:
         running.outcome()

@@ -51,13 +51,14 @@ def make_scheduler(settings: Settings, max_concurrency: int | None, shutdown_tim
     from celery_jobs.tasks.scheduler import CeleryScheduler
 
     found = scheduler_class(settings) or CeleryScheduler
-    if issubclass(found, CeleryScheduler):
+    if found is CeleryScheduler:
         return found(max_concurrency, settings=settings, shutdown_timeout=shutdown_timeout)
     try:
-        return found()
+        return found(max_concurrency) if issubclass(found, CeleryScheduler) else found()
     except Exception as error:
+        takes = "with max_concurrency alone" if issubclass(found, CeleryScheduler) else "without arguments"
         raise SettingsError(
-            f"JOBS_SCHEDULER names {settings.scheduler!r}, which cannot be made without arguments: {error!r}"
+            f"JOBS_SCHEDULER names {settings.scheduler!r}, which cannot be made {takes}: {error!r}"
         ) from error
 
 
