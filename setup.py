@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).parent
-ROOMS = ("api", "tasks", "records", "client", "migrations")
+ROOMS = ("api", "tasks", "records", "client", "testing", "migrations")
 
 
 def packages() -> list[str]:
@@ -16,6 +16,7 @@ def packages() -> list[str]:
 
 setup(
     packages=packages(),
+    py_modules=["pytest_celery_jobs"],  # at the top: it says why itself
     package_dir={f"celery_jobs.{room}": room for room in ROOMS},
     package_data={"": ["py.typed", "*.ini", "*.json", "*.mako", "static/**/*"]},
     include_package_data=False,  # otherwise a file's place in the wheel would depend on what git tracks

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("api", "tasks", "records", "client", "migrations", "benchmarks", "tests", "scripts", "examples")
+FOLDERS = ("api", "tasks", "records", "client", "testing", "migrations", "benchmarks", "tests", "scripts", "examples")
 FILE_LINES = 300
 FUNCTION_LINES = 40
 

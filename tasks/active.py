@@ -23,6 +23,7 @@ from celery_jobs.records.reads import FunctionCall
 from celery_jobs.records.runs import Claim, OwnRun
 from celery_jobs.records.states import JobStatus
 from celery_jobs.tasks import metrics, process
+from celery_jobs.tasks.progress import progress_writer
 
 LOOK_EVERY_SECONDS = 1.0
 _log = logging.getLogger("celery_jobs.active")
@@ -55,6 +56,11 @@ class Run:
             self.lost = self.lost or lost
             if first and self.interrupt is not None:
                 self.interrupt()
+
+    def report(self, current: float | None, total: float | None, message: str | None) -> None:
+        """Note how far the code says it is."""
+        if self.claim is not None:
+            progress_writer.put(self.claim, current, total, message)
 
     def interruptible_by(self, interrupt: Callable[[], None] | None) -> None:
         """From now on (or no longer) this interrupts the code; at once when the cancel came before."""

@@ -13,7 +13,6 @@ from ulid import ULID
 
 from celery_jobs.records.ids import JobId
 from celery_jobs.tasks.active import Run
-from celery_jobs.tasks.progress import progress_writer
 
 
 class JobCanceled(BaseException):
@@ -98,9 +97,7 @@ class CurrentJob:
 
     def progress(self, current: float | None = None, total: float | None = None, message: str | None = None) -> None:
         """Say how far the job is; cheap to call often, the newest value is stored a few times a second."""
-        run = self._here().run
-        if run.claim is not None:
-            progress_writer.put(run.claim, current, total, message)
+        self._here().run.report(current, total, message)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -39,7 +39,8 @@ class Duties:
         self, settings: Settings, store: Store, max_concurrency: int | None, lock: FolderLock, hooks: Hooks
     ) -> None:
         self.store = store
-        self.tasks: dict[str, JobTask] = {name: task for name, task in registered().items() if task.offered}
+        self.tasks = _offered()
+        self._settings = settings
         self._lock = lock
         self.hints = Hints(settings)
         self.here = here = Process(settings, store, self.hints, hooks=hooks)
@@ -69,6 +70,19 @@ class Duties:
         self.nudges.start()
         self._sweeper.start()
 
+    @property
+    def behind(self) -> bool:
+        """Whether tasks were declared since, which the embedded worker can learn."""
+        return self._worker is not None and self.tasks != _offered()
+
+    def learn(self) -> None:
+        """Take the tasks that were declared meanwhile, and serve their queues."""
+        if self._worker is None:
+            return
+        tasks = _offered()
+        self._worker.learn(served_queues(self._settings))
+        self.tasks = tasks  # last: what can be submitted has a worker that knows it
+
     def stop(self, timeout_seconds: float) -> None:
         """Admit nothing more; jobs of the embedded worker get so long to end. The database stays open."""
         self.dispatcher.end()
@@ -90,6 +104,10 @@ class Duties:
         process.become(None)
         self.store.close()
         self._lock.release()
+
+
+def _offered() -> dict[str, JobTask]:
+    return {name: task for name, task in registered().items() if task.offered}
 
 
 def begin(

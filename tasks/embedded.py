@@ -34,6 +34,7 @@ from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.wake import wake_after_each_job
 
 DEFAULT_SLOTS = 32
+_IDLE_SECONDS = 1.0
 _UNWIND_SECONDS = 2.0  # what interrupted coroutines get to clean up in
 _log = logging.getLogger("celery_jobs.embedded")
 
@@ -99,12 +100,25 @@ class EmbeddedWorker:
         if not self._controller.ready.wait(10):
             _log.error("the embedded worker is not ready yet")
 
+    def learn(self, queues: list[str]) -> None:
+        """Take jobs of tasks that were declared since the start, and of these queues."""
+        self._queues = queues
+        if self._heartbeat is not None:
+            self._heartbeat.register_as(self._row())
+        consumer = self._controller.consumer
+        consumer.update_strategies()  # before any message of them can come
+        for queue in queues:
+            consumer.call_soon(consumer.add_task_queue, queue)
+        self._wake_consumer()
+
     def stop(self, timeout_seconds: float) -> None:
         """Let running jobs finish for so long, then end what is left as shut down."""
         if self._controller is None or self._heartbeat is None:
             return
         self._heartbeat.stopping()
         worker_state.should_stop = os.EX_OK
+        if not active_runs.running():  # only its own loop is to end, which must not go on beside a later service's
+            timeout_seconds = max(timeout_seconds, _IDLE_SECONDS)
         self._end_within(timeout_seconds, self._hurried)
         recorded = True
         if active_runs.running():

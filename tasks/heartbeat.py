@@ -44,6 +44,12 @@ class Heartbeat:
             _log.warning("the worker could not be registered yet: %s", error)
         self._duty.start()
 
+    def register_as(self, row: WorkerRow) -> None:
+        """The worker does more than before: say so now."""
+        self.row = row
+        self._registered = False
+        self._beat()
+
     @property
     def duties(self) -> tuple[Duty, ...]:
         """What runs in the background."""

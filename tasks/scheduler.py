@@ -93,6 +93,7 @@ class CeleryScheduler(JobService, Scheduler):
     ) -> ULID:
         await self._ready()
         self._refuse_when_stopping()
+        await self.learn()
         job, held = self._job_of(target, args, kwargs)
         options = options.checked(job)
         with call.holding(job.id, held):
@@ -101,6 +102,11 @@ class CeleryScheduler(JobService, Scheduler):
             else:
                 submitted = await self._submit_within(connection, job, options)
         return ulid_of(submitted.job_id)
+
+    async def learn(self) -> None:
+        """Take tasks that were declared since the start, where the worker is inside; every submit does."""
+        if self.settings.embedded and self._running.behind:
+            await asyncio.to_thread(self._running.learn)
 
     def _job_of(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         settings, tasks = self.settings, self._running.tasks
