@@ -76,6 +76,6 @@ $(VENV)/.bench: $(INPUTS) | $(BIN)/pip
 # and not in .venv or a hidden folder, where pyright never looks for sources).
 define link-rooms
 	mkdir -p build/strict/celery_jobs build/untyped/celery_jobs && \
-	for room in api client migrations records testing; do ln -sfn "../../../$$room" "build/strict/celery_jobs/$$room"; done && \
-	ln -sfn ../../../tasks build/untyped/celery_jobs/tasks
+	for room in api client migrations records; do ln -sfn "../../../$$room" "build/strict/celery_jobs/$$room"; done && \
+	for room in tasks testing; do ln -sfn "../../../$$room" "build/untyped/celery_jobs/$$room"; done
 endef

@@ -41,7 +41,10 @@ def clean(scheduler: CeleryScheduler, loop: LoopThread, known: Collection[str]) 
         if not running and not worker_state.reserved_requests:
             break
         if time.monotonic() > deadline:
-            return [_described(store, run.job_id) for run in running]
+            # or messages that the worker has taken and does not settle
+            return [_described(store, run.job_id) for run in running] or [
+                f"  {request!r}" for request in worker_state.reserved_requests
+            ]
         time.sleep(_LOOK_EVERY_SECONDS)
     store.write(emptying.empty)
     _forget_local_tasks(known)
@@ -56,7 +59,7 @@ def _described(store: Store, job_id: JobId) -> str:
 
 def _place(job_id: JobId) -> str:
     """Where its thread is now, as far as that can be seen."""
-    for frame in sys._current_frames().values():
+    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage]  (documented)
         for outer, _ in traceback.walk_stack(frame):
             run = outer.f_locals.get("run") if outer.f_code is execute.execute.__code__ else None
             if run is not None and run.job_id == job_id:

@@ -6,7 +6,7 @@ It runs between tests only while the next one takes it too: what does not use th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +101,7 @@ class Core:
 
 
 @contextmanager
-def _running(settings: Settings) -> Iterator[Running]:
+def _running(settings: Settings) -> Generator[Running]:
     with ExitStack() as undo:
         undo.enter_context(no_other_service())
         undo.enter_context(own_celery(settings.default_queue))

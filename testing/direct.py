@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -32,7 +32,7 @@ class DirectRun(Run):
 
 
 @contextmanager
-def running(task: JobTask) -> Iterator[DirectRun]:
+def running(task: JobTask) -> Generator[DirectRun]:
     """Inside of the block `current_job` is a job of `task`: `with running(render) as job: render(frames=3)`.
 
     Nothing is recorded and nothing runs elsewhere: the call is the function's own, and raises what it raises.

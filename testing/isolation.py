@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,12 @@ def settings_for(folder: Path, given: Mapping[str, Any]) -> Settings:
             raise TypeError(f"the service of a test has no {name}: it is one process with a folder of its own")
         if name not in known:
             raise TypeError(f"{name} is no setting of this service; did you mean {nearest(name, known)}?")
-    return GivenSettings(data_dir=folder, **({"shutdown_timeout_seconds": 0.0} | dict(given)))
+    values: dict[str, Any] = {"data_dir": folder, "shutdown_timeout_seconds": 0.0, **given}
+    return GivenSettings(**values)
 
 
 @contextmanager
-def no_other_service() -> Iterator[None]:
+def no_other_service() -> Generator[None]:
     """A process is one service: RuntimeError where another one runs, and who was known before is known again."""
     before = process.current() if process.is_known() else None
     if before is not None and before.incarnation:
@@ -70,8 +71,8 @@ def no_other_service() -> Iterator[None]:
 
 
 @contextmanager
-def own_celery(default_queue: str) -> Iterator[None]:
-    """The app uses the broker in memory and no result backend, and is the default app as in a worker; then as before."""
+def own_celery(default_queue: str) -> Generator[None]:
+    """The app uses the broker in memory and no result backend, and is the default app as in a worker; then as was."""
     conf = {name: app.conf.get(name) for name in _CONFIGURED}
     environment = {name: os.environ.pop(name) for name in _OVERRULING if name in os.environ}
     backend = (app.backend_cls, app._backend_cache, app._local)
@@ -100,7 +101,7 @@ def _forget_connections() -> None:
 
 
 @contextmanager
-def same_path() -> Iterator[None]:
+def same_path() -> Generator[None]:
     """A service looks for tasks in the working directory; a test's own imports must not depend on that."""
     before = sys.path[:]
     try:

@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("api", "tasks", "records", "client", "migrations")
+ROOMS = ("api", "tasks", "records", "client", "testing", "migrations")
+PLUGIN = "pytest_celery_jobs.py"
 DATA = (".html", ".css", ".js", ".svg", ".ico", ".mako", ".ini", ".json", ".typed")
 
 
@@ -29,7 +30,7 @@ def shipped_files() -> set[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Built from a copy, without a network: the build must leave nothing in the checkout."""
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
-    for name in [*ROOMS, "setup.py", "pyproject.toml", "LICENSE"]:
+    for name in [*ROOMS, PLUGIN, "setup.py", "pyproject.toml", "LICENSE"]:
         subprocess.run(["cp", "-R", ROOT / name, source], check=True)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, source]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -47,8 +48,9 @@ def test_wheel_holds_every_file_of_the_house(wheel: zipfile.ZipFile) -> None:
     assert shipped_files() - set(wheel.namelist()) == set()
 
 
-def test_wheel_holds_nothing_beside_celery_jobs(wheel: zipfile.ZipFile) -> None:
-    assert {name.split("/")[0] for name in wheel.namelist()} == {"celery_jobs", "celery_jobs-0.1.0.dist-info"}
+def test_wheel_holds_nothing_beside_celery_jobs_and_the_pytest_plugin(wheel: zipfile.ZipFile) -> None:
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert tops == {"celery_jobs", "celery_jobs-0.1.0.dist-info", PLUGIN}
 
 
 def test_celery_jobs_is_a_namespace_that_nobody_owns(wheel: zipfile.ZipFile) -> None:
@@ -60,6 +62,22 @@ def test_wheel_has_license_and_command(wheel: zipfile.ZipFile, metadata: Message
     assert "celery_jobs-0.1.0.dist-info/licenses/LICENSE" in wheel.namelist()
     commands = wheel.read("celery_jobs-0.1.0.dist-info/entry_points.txt").decode()
     assert "celery-jobs = celery_jobs.api.cli:main" in commands
+
+
+def test_pytest_leaves_the_users_modules_of_our_folders_names_alone(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """It rewrites the assertions of what a plugin's distribution has at its top, and warns where that is loaded."""
+    installed, user = tmp_path / "installed", tmp_path / "user"
+    wheel.extractall(installed)
+    user.mkdir()
+    for room in ROOMS:
+        (user / f"{room}.py").touch()
+    (user / "test_plugin.py").write_text(
+        "def test_plugin(pytestconfig):\n    assert pytestconfig.pluginmanager.has_plugin('celery_jobs')\n"
+    )
+    code = f"import sys; sys.path[:0] = [{str(user)!r}, {str(installed)!r}]; import {', '.join(ROOMS)}, pytest; "
+    code += "sys.exit(pytest.main(['-W', 'error::pytest.PytestAssertRewriteWarning', '-p', 'no:cacheprovider']))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=user, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 def test_bare_install_needs_httpx_and_pydantic_only(metadata: Message) -> None:

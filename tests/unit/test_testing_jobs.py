@@ -149,7 +149,7 @@ def test_a_job_that_is_late_shows_why_it_waits(jobs_service: JobsService) -> Non
     head, _, queue = str(failed.value).splitlines()
     assert head == f"job {late.id} ({add.name}) is pending, not completed, after 0.05 s"
     assert queue == "  queue jobs: max_concurrency 1; 1 running, 0 canceling, 1 pending"
-    scheduled = jobs_service.submit(add.s(1, 2).set(countdown=3600))
+    scheduled = jobs_service.submit(add.signature((1, 2), countdown=3600))
     with pytest.raises(AssertionError, match="it waits for its time: 20"):
         wait_for(scheduled, timeout=0)
 
