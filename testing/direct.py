@@ -38,7 +38,7 @@ def running(task: JobTask) -> Generator[DirectRun]:
     Nothing is recorded and nothing runs elsewhere: the call is the function's own, and raises what it raises.
     """
     run = DirectRun(JobId(str(ULID())), token=uuid4().hex)
-    task.push_request(id=run.job_id, retries=0)
+    task.push_request(id=run.job_id)
     entered = context.enter(task, run)
     try:
         yield run
