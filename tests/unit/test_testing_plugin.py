@@ -104,6 +104,33 @@ def test_and_the_next_with_it_works_again(jobs_service):
 """
 
 
+FAULTS = """
+import pytest
+from celery_jobs.testing import wait_for
+import tasks
+
+def test_wait(jobs_service):
+    wait_for(jobs_service.submit(tasks.add, 1, right=2), "failed")
+
+def test_leave(jobs_service):
+    wait_for(jobs_service.submit(tasks.stubborn), "running")
+
+def test_after_it(jobs_service):
+    assert jobs_service.jobs == []
+    jobs_service.set_max_concurrency(1)
+    assert wait_for(jobs_service.submit(tasks.add, 1, 2)).result == 3
+    tasks.let_go.set()
+
+@pytest.mark.celery_jobs(max_concurency=1)
+def test_misspelt(jobs_service):
+    pass
+
+@pytest.mark.celery_jobs(database="sqlite:///mine.db")
+def test_impossible(jobs_service):
+    pass
+"""
+
+
 @pytest.fixture
 def user(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A folder with somebody's tasks."""
@@ -129,33 +156,7 @@ def test_the_fixture_works_in_anybodys_environment_and_leaves_no_trace(
 
 
 def test_a_failing_wait_and_a_job_that_does_not_end_are_told(user: pytest.Pytester) -> None:
-    user.makepyfile(
-        test_shop="""
-        import pytest
-        from celery_jobs.testing import wait_for
-        import tasks
-
-        def test_wait(jobs_service):
-            wait_for(jobs_service.submit(tasks.add, 1, right=2), "failed")
-
-        def test_leave(jobs_service):
-            wait_for(jobs_service.submit(tasks.stubborn), "running")
-
-        def test_after_it(jobs_service):
-            assert jobs_service.jobs == []
-            jobs_service.set_max_concurrency(1)
-            assert wait_for(jobs_service.submit(tasks.add, 1, 2)).result == 3
-            tasks.let_go.set()
-
-        @pytest.mark.celery_jobs(max_concurency=1)
-        def test_misspelt(jobs_service):
-            pass
-
-        @pytest.mark.celery_jobs(database="sqlite:///mine.db")
-        def test_impossible(jobs_service):
-            pass
-        """
-    )
+    user.makepyfile(test_shop=FAULTS)
     told = run(user)
     told.assert_outcomes(passed=2, failed=1, errors=3)
     told.stdout.fnmatch_lines_random(
