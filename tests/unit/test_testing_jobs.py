@@ -229,9 +229,10 @@ def test_a_coroutine_job_that_waits_for_the_service_is_told_so(jobs_service: Job
     assert "use `await jobs_service.scheduler" in failed.error
 
 
-def test_a_service_is_over_with_its_test(jobs_service: JobsService, _celery_jobs_core: Core) -> None:
+def test_a_service_is_over_with_its_test(jobs_service: JobsService, request: pytest.FixtureRequest) -> None:
     done = wait_for(jobs_service.submit(add, 1, 2))
-    _celery_jobs_core.take_back()  # as at the end of the test
+    core: Core = request.getfixturevalue("_celery_jobs_core")
+    core.take_back()  # as at the end of the test
     for use in (lambda: jobs_service.submit(add, 1, 2), lambda: wait_for(done)):
         with pytest.raises(RuntimeError, match="a test that has ended"):
             use()
