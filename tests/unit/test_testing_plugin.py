@@ -22,7 +22,6 @@ asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 filterwarnings =
     error
-    ignore::DeprecationWarning
 """
 
 # nothing of this may reach a test's service
