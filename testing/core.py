@@ -14,12 +14,12 @@ from typing import Any
 
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
-from celery_jobs.tasks import plugins, process
+from celery_jobs.tasks import configured, process
 from celery_jobs.tasks.dispatch import Dispatcher
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.scheduler import CeleryScheduler
 from celery_jobs.testing.cleaning import clean
-from celery_jobs.testing.isolation import no_other_service, own_celery, same_path, settings_for
+from celery_jobs.testing.isolation import no_other_service, no_settings_outside, own_celery, same_path, settings_for
 from celery_jobs.testing.loop import LoopThread
 from celery_jobs.testing.service import JobsService
 
@@ -118,8 +118,11 @@ def _running(settings: Settings) -> Generator[Running]:
 
 
 async def _started(settings: Settings) -> CeleryScheduler:
-    scheduler = plugins.make_scheduler(settings, None, 0.0)
+    configured.scheduler_class(settings)  # its module may need the environment when it is imported
+    with no_settings_outside():
+        scheduler = configured.make_scheduler(settings, None, 0.0)
     if not isinstance(scheduler, CeleryScheduler):
         raise TypeError(f"jobs_service needs a CeleryScheduler, which {type(scheduler).__name__} is not")
+    scheduler.serve_in(settings, 0.0)
     await scheduler.start()
     return scheduler

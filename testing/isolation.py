@@ -15,7 +15,7 @@ from celery.app import trace
 from celery.app.task import Task
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from celery_jobs.records.settings import Settings
+from celery_jobs.records.settings import Settings, environment_names
 from celery_jobs.records.spelling import nearest
 from celery_jobs.tasks import memory, process
 from celery_jobs.tasks.celery import app
@@ -108,3 +108,14 @@ def same_path() -> Generator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+@contextmanager
+def no_settings_outside() -> Generator[None]:
+    """The environment has no settings of ours: a scheduler that is made without any looks there."""
+    ours = [name for name in os.environ if name.upper().startswith("JOBS_") or name in environment_names().values()]
+    taken = {name: os.environ.pop(name) for name in ours}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)

@@ -40,6 +40,10 @@ HOSTILE = {
 TASKS = """
 import threading
 from celery_jobs.tasks import job
+from celery_jobs.tasks.scheduler import CeleryScheduler
+
+class Mine(CeleryScheduler):
+    pass
 
 let_go = threading.Event()
 
@@ -58,7 +62,7 @@ import pytest
 from celery import Celery, current_app
 from celery_jobs.tasks.celery import app as ours
 from celery_jobs.testing import wait_for
-from tasks import add
+from tasks import Mine, add
 
 os.chdir(tempfile.mkdtemp())
 theirs = Celery("theirs", broker="memory://")
@@ -88,9 +92,10 @@ def test_a_message_arrives_too(jobs_service):
         time.sleep(0.01)
     assert wait_for(jobs_service.jobs[0]).result == 3
 
-@pytest.mark.celery_jobs(max_concurrency=1)
+@pytest.mark.celery_jobs(max_concurrency=1, scheduler="tasks:Mine")
 async def test_the_mark_is_known(jobs_service):
     assert jobs_service.run(jobs_service.scheduler.queue("jobs")).max_concurrency == 1
+    assert type(jobs_service.scheduler) is Mine
 
 def test_one_without_it_finds_all_as_it_was():
     assert surroundings() == before
