@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -15,6 +16,8 @@ import typer
 from celery_jobs.records.errors import DatabaseUnavailable, SettingsError
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from celery_jobs.records.settings import Settings
 
 CANNOT_START = 2
@@ -147,14 +150,27 @@ def migrate(data_dir: DataDir = None) -> None:
     typer.echo("The database is up to date.")
 
 
+def _app(name: str | None, settings: Settings) -> FastAPI:
+    from celery_jobs.api.app import create_app
+
+    if name is None:
+        return create_app(settings)
+    module, _, variable = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: FastAPI = getattr(importlib.import_module(module), variable or "app")
+    except Exception as error:
+        raise SettingsError(f"--app names {name!r}, which cannot be imported: {error!r}") from error
+    return found
+
+
 @app.command()
 def openapi(
     output: Annotated[Path | None, typer.Option(help="Write to this file and not to standard output.")] = None,
+    app: Annotated[str | None, typer.Option(help="A service of your own, module:variable, and not this one.")] = None,
 ) -> None:
     """Print the OpenAPI document of the service as it is configured; nothing is started."""
-    from celery_jobs.api.app import create_app
-
-    document = json.dumps(create_app(_settings(None, None, False)).openapi(), indent=2) + "\n"
+    document = json.dumps(_app(app, _settings(None, None, False)).openapi(), indent=2) + "\n"
     if output is None:
         typer.echo(document, nl=False)
         return

@@ -42,9 +42,9 @@ def submit_route(
 ) -> TaskRouter:
     """A router that submits `task` with `POST path`, and shows what came of it with `GET path/{job_id}/result`.
 
-    The body is the task's arguments, or a `request_model` whose fields they are. All that submits take is there: 202,
-    `Idempotency-Key`, `Prefer`, priority, tags, times. `name` (the last part of the path) is in `submit_<name>` and
-    `get_<name>_result`. ValueError and TypeError for a path or a task that is none.
+    The body is the task's arguments; a `request_model` must fit it too, and it reaches the task as it came. All that
+    submits take is there: 202, `Idempotency-Key`, `Prefer`, priority, tags, times. `name` (the last part of the path)
+    is in `submit_<name>` and `get_<name>_result`. ValueError and TypeError for a path or a task that is none.
     """
     if not _PATH.fullmatch(path):
         raise ValueError(f"path must begin with a slash, end without one and have no parameters, not {path!r}")
@@ -67,7 +67,7 @@ def _add_submit(
     route_class: type[APIRoute],
 ) -> None:
     async def submit(arguments: Arguments, submission: SubmissionDep) -> Response:
-        return await submission.accept(task.name, _arguments(request_model, arguments))
+        return await submission.accept(task.name, _fitting(request_model, arguments))
 
     submit.__doc__ = f"Submit a job of the task {task.name}; the answer says where to follow it."
     router.add_api_route(
@@ -107,11 +107,12 @@ def _model_of(task: JobTask, name: str) -> type[BaseModel]:
     return create_model(f"{title}Request", __base__=task.arguments.model, __doc__=f"The arguments of {task.name}.")
 
 
-def _arguments(model: type[BaseModel] | None, body: bytes) -> bytes:
+def _fitting(model: type[BaseModel] | None, body: bytes) -> bytes:
     if model is None:
         return body  # the task checks it
     try:
-        return model.model_validate_json(body, strict=True).model_dump_json(by_alias=True).encode()
+        model.model_validate_json(body, strict=True)
     except ValidationError as error:
         faults: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+    return body

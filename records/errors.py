@@ -39,6 +39,11 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def _faults(errors: Sequence[dict[str, Any]]) -> str:
+    told = (": ".join(filter(None, (".".join(map(str, each["loc"][1:])), each["msg"]))) for each in errors[:3])
+    return "; ".join(told)
+
+
 class JobsError(Exception):
     """Base of all domain errors; `str(error)` is a sentence for the user."""
 
@@ -96,7 +101,7 @@ class ArgumentsInvalid(JobsError, ValueError):
     """The arguments do not fit the task; `errors` has one entry a fault (`loc`, `msg`, `type`)."""
 
     def __init__(self, task: str, errors: Sequence[dict[str, Any]]) -> None:
-        super().__init__(f"The arguments do not fit task {task}")
+        super().__init__(f"The arguments do not fit task {task}: {_faults(errors)}")
         self.errors = list(errors)
 
 
@@ -229,8 +234,7 @@ class PayloadInvalid(RemoteError, ValueError):
     """The payload does not fit the job's schema; `errors` has one entry a fault (`loc`, `msg`, `type`)."""
 
     def __init__(self, full_name: str, errors: Sequence[dict[str, Any]]) -> None:
-        what = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in errors[:3])
-        super().__init__(f"The payload does not fit job {full_name}: {what}")
+        super().__init__(f"The payload does not fit job {full_name}: {_faults(errors)}")
         self.errors = list(errors)
 
 

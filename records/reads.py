@@ -85,6 +85,11 @@ def function_call(connection: Connection, job_id: JobId) -> FunctionCall | None:
     return None if row is None or row.function is None else FunctionCall(*row[:3], bool(row.interruptible))
 
 
+def extra(connection: Connection, job_id: JobId) -> str | None:
+    """The fields of a record's own class, as JSON."""
+    return connection.execute(select(_c.extra).where(_c.id == job_id)).scalar()
+
+
 def statuses(connection: Connection, ids: Collection[JobId]) -> dict[JobId, JobStatus]:
     """Where these jobs are; unknown and deleted ones are absent."""
     found: dict[JobId, JobStatus] = {}

@@ -111,6 +111,15 @@ def extra_json(record: JobRecord) -> str | None:
     return to_json(record.model_dump(mode="json", include=set(names)), inf_nan_mode="null").decode() if names else None
 
 
+def checked(record: R, *names: str) -> R:
+    """The record, whose added fields, and those named, are what their types say; ValueError where one is not."""
+    model = type(record)
+    values = {
+        name: _adapter(model, name).validate_python(getattr(record, name)) for name in own_fields(model).union(names)
+    }
+    return record.model_copy(update=values)
+
+
 def _extra(model: type[JobRecord], stored: str | None) -> dict[str, Any]:
     """The values of the added fields; what is older than the class has its defaults, or None."""
     told: dict[str, Any] = json.loads(stored) if stored else {}

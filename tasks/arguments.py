@@ -93,7 +93,10 @@ class Arguments:
         TypeError for a call that does not fit the signature, ArgumentsCannotCross for a value that JSON and the
         annotation of its parameter do not bring back, ArgumentsInvalid for one of another type than annotated.
         """
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
         for name, value in bound.arguments.items():
             self._demand_crossing(self._signature.parameters[name], value)
         spread = self._name_of(inspect.Parameter.VAR_POSITIONAL)
@@ -114,7 +117,7 @@ class Arguments:
         else:
             try:
                 _json(value)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 told = f"{error}; pass {_PLAIN}"
         if told is not None:
             kind = type(value).__name__

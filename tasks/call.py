@@ -55,7 +55,7 @@ class HeldCall:
 
     def close(self) -> None:
         """It will not be made: a coroutine that was handed over is closed, so that nobody misses its await."""
-        if inspect.iscoroutine(self.target):
+        if inspect.iscoroutine(self.target) and inspect.getcoroutinestate(self.target) == inspect.CORO_CREATED:
             self.target.close()
 
 
@@ -68,6 +68,7 @@ _UNKNOWN_SECONDS: Final = 3600.0  # a caller's transaction that has not committe
 def holding(job_id: JobId, call: HeldCall | None) -> Generator[None]:
     """Keep a call from before its job is recorded until it runs; not where it is certain that it is not recorded."""
     if call is not None:
+        _refuse_twice(call)
         held[job_id] = call
     try:
         yield
@@ -79,6 +80,14 @@ def holding(job_id: JobId, call: HeldCall | None) -> Generator[None]:
         drop(job_id)
         raise
     # any other BaseException: the caller gave up, and its job may run all the same
+
+
+def _refuse_twice(call: HeldCall) -> None:
+    if inspect.iscoroutine(call.target) and (
+        inspect.getcoroutinestate(call.target) != inspect.CORO_CREATED
+        or any(each.target is call.target for each in list(held.values()))
+    ):
+        raise TypeError("this coroutine is awaited already, or another job's; make a new one by calling its function")
 
 
 def drop_ended(store: Store) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from uuid import uuid4
 
 from celery_jobs.records import queues
+from celery_jobs.records.errors import SettingsError
 from celery_jobs.records.migrate import check, upgrade
 from celery_jobs.records.settings import Settings
 from celery_jobs.records.store import Store
@@ -108,6 +109,43 @@ class Duties:
 
 def _offered() -> dict[str, JobTask]:
     return {name: task for name, task in registered().items() if task.offered}
+
+
+class Attached:
+    """What a scheduler has in a process that is a worker or a service already: that process's own parts."""
+
+    def __init__(self, here: Process) -> None:
+        self.here = here
+        self.store, self.hints = here.store, here.hints
+        self.tasks = _offered()
+        self.dispatcher = here.follow_up
+        self.nudges = here.follow_up
+        self.behind = False
+
+    def learn(self) -> None:
+        """Its tasks are those that the process has imported."""
+        self.tasks = _offered()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """The process goes on, however long that is."""
+
+    def hurry(self) -> None:
+        """The process decides."""
+
+    def close(self) -> None:
+        """Its connections are the process's."""
+
+
+def attached(settings: Settings) -> Attached | None:
+    """The parts of this process where it is a worker or a service; SettingsError for one of another database."""
+    if not process.is_known():
+        return None
+    here = process.current()
+    if here.settings.database_url != settings.database_url:
+        raise SettingsError(
+            "This process has a scheduler on another database already; shut that down first, or start another process"
+        )
+    return Attached(here)
 
 
 def begin(

@@ -27,7 +27,13 @@ class FollowUp:
         self._nudges: Nudges | None = None
         self._making = threading.Lock()
 
-    def wake(self, queue: str | None) -> None:
+    @property
+    def trouble(self) -> str | None:
+        """Why the broker takes no messages of this process at the moment; None where it does, or was not tried."""
+        dispatcher = self._here.dispatcher or self._dispatcher
+        return None if dispatcher is None else dispatcher.trouble
+
+    def wake(self, queue: str | None = None) -> None:
         """Something in this queue may start now; in any, where None."""
         if self._here.dispatcher is not None:
             self._here.dispatcher.wake(queue)

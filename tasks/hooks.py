@@ -14,7 +14,7 @@ from typing import Any
 from ulid import ULID
 
 from celery_jobs.records.ids import ulid_of
-from celery_jobs.records.record import JobRecord, extra_json
+from celery_jobs.records.record import JobRecord, checked, extra_json
 from celery_jobs.records.submit import NewJob
 
 MakeRecord = Callable[[ULID, datetime], JobRecord]
@@ -37,6 +37,7 @@ class Hooks:
         record = made(self.make_record, job_id)
         if record.id != job_id:
             raise ValueError(f"_make_record must keep the id that it is given: {job_id}, not {record.id}")
+        record = checked(record, "tags")
         tags = tuple(dict.fromkeys([*job.tags, *record.tags]))
         return replace(job, tags=tags, extra=extra_json(record))
 

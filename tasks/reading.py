@@ -12,7 +12,7 @@ from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobFilter, JobRecord, JobResult, StreamRow
 from celery_jobs.records.store import AsyncStore
 from celery_jobs.tasks import hooks
-from celery_jobs.tasks.duties import Duties
+from celery_jobs.tasks.duties import Attached, Duties
 from celery_jobs.tasks.hooks import Hooks
 
 _PAGE = 100  # of a whole list
@@ -25,7 +25,7 @@ class JobReader:
     _async: AsyncStore
 
     @property
-    def _running(self) -> Duties:
+    def _running(self) -> Duties | Attached:
         raise NotImplementedError
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from ulid import ULID
 
 from celery_jobs.records import reads
 from celery_jobs.records.errors import JobNotFound
-from celery_jobs.records.record import JobRecord, extra_json, own_fields
+from celery_jobs.records.record import JobRecord, checked, extra_json, own_fields
 from celery_jobs.records.runs import Ending, Shown
 from celery_jobs.records.text import clean_list
 from celery_jobs.tasks import process
@@ -48,12 +49,13 @@ def tell(run: Run, value: Any, ending: Ending) -> Ending:
     before = record.model_copy(deep=True)
     try:
         _call(run, hooks, record, value)
-        shown = _shown(before, record)
+        shown = _shown(run, before, record)
+        artifact_id = checked(record, "artifact_id").artifact_id
     except asyncio.CancelledError:
         raise
     except Exception as error:
         raise HookFailed(error, hooks.name) from error
-    return replace(ending, shown=shown, artifact_id=record.artifact_id and str(record.artifact_id))
+    return replace(ending, shown=shown, artifact_id=artifact_id and str(artifact_id))
 
 
 def _live(run: Run, hooks: Hooks) -> JobRecord | None:
@@ -78,12 +80,24 @@ async def _awaited(hook: Any, record: JobRecord, value: Any) -> None:
     await hook(record, value)
 
 
-def _shown(before: JobRecord, record: JobRecord) -> Shown:
+def _shown(run: Run, before: JobRecord, record: JobRecord) -> Shown:
     """What the hook wrote, as it is stored; RecordNotWritable where it wrote more than it may."""
     for name in sorted(type(record).model_fields.keys() - _WRITABLE - own_fields(type(record))):
         if getattr(record, name) != getattr(before, name):
             raise RecordNotWritable(
                 f"a hook may write the fields of its own record class, artifact_id, tags and progress, not {name}"
             )
+    record = checked(record, *_WRITABLE)
     progress = record.progress and to_json(record.progress, inf_nan_mode="null").decode()
-    return Shown(extra_json(record), clean_list(record.tags) if record.tags else "[]", progress)
+    return Shown(_merged(run, extra_json(record)), clean_list(record.tags) if record.tags else "[]", progress)
+
+
+def _merged(run: Run, extra: str | None) -> str | None:
+    """Beside what a newer class has stored, in a deployment that is under way; at most as large as a result."""
+    here = process.current()
+    stored = here.store.read_for(here.settings.outage_patience_seconds, reads.extra, run.job_id)
+    if stored and extra:
+        extra = json.dumps(json.loads(stored) | json.loads(extra))
+    if extra and len(extra) > here.settings.max_result_bytes:
+        raise RecordNotWritable(f"the fields are {len(extra)} bytes of JSON, {here.settings.max_result_bytes} allowed")
+    return extra

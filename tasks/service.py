@@ -24,7 +24,7 @@ from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks import call, catalog, metrics
 from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.census import Census, Numbers
-from celery_jobs.tasks.duties import Duties, begin
+from celery_jobs.tasks.duties import Attached, Duties, attached, begin
 from celery_jobs.tasks.health import Check, Health
 from celery_jobs.tasks.job import JobTask
 from celery_jobs.tasks.reading import JobReader
@@ -56,7 +56,7 @@ class JobService(JobReader):
         self._limit_given = check_limit(max_concurrency)
         self._timeout_given = shutdown_timeout
         self._stopping = False
-        self._duties: Duties | None = None
+        self._duties: Duties | Attached | None = None
 
     @property
     def shutdown_timeout(self) -> float:
@@ -75,10 +75,13 @@ class JobService(JobReader):
     async def start(self) -> None:
         """Open the database, begin to dispatch and sweep, and run the embedded worker where no broker is set.
 
-        SettingsError when it cannot: nothing is left half started.
+        In a process that is a worker or a service already, it shares that one's. SettingsError when it cannot: nothing
+        is left half started.
         """
+        if self.started:
+            return
         self._warn_where_workers_lack_hooks()
-        self._duties = await asyncio.to_thread(
+        self._duties = attached(self.settings) or await asyncio.to_thread(
             begin,
             self.settings,
             self.settings.max_concurrency or self._limit_given,
@@ -108,8 +111,9 @@ class JobService(JobReader):
         if duties is None:
             return
         await asyncio.to_thread(duties.stop, self.shutdown_timeout if timeout is None else timeout)
-        duties.here.end_calls()
-        call.drop_all()
+        if isinstance(duties, Duties):
+            duties.here.end_calls()
+            call.drop_all()
         self._census.stop()
         await self._async.close()
         await asyncio.to_thread(duties.close)
@@ -130,7 +134,7 @@ class JobService(JobReader):
         return self._duties is not None
 
     @property
-    def _running(self) -> Duties:
+    def _running(self) -> Duties | Attached:
         if self._duties is None:
             raise RuntimeError("the scheduler is shut down" if self._stopping else "the scheduler is not started")
         return self._duties

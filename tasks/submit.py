@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from celery_jobs.records import submit
 from celery_jobs.records.doubt import ANSWER_WITHIN_SECONDS
@@ -57,6 +57,8 @@ class SubmitOptions:
         _check(self.applied(job, 0.0))
         if self.idempotency_key is None or self.fingerprint:
             return self
+        if not isinstance(self.idempotency_key, str):
+            raise ValueError(f"idempotency_key must be a text, not {self.idempotency_key!r}")
         if job.function == IN_MEMORY:
             raise ValueError(
                 "an idempotency_key needs arguments that can be compared: those of a @job or of a module's function"
@@ -75,12 +77,13 @@ def _check(job: NewJob) -> None:
     """What HTTP and `@job` check where it is written, for a job that a Python caller put together."""
     if type(job.priority) is not int or not 0 <= job.priority <= 100:
         raise ValueError(f"priority must be a whole number between 0 and 100, not {job.priority!r}")
-    if isinstance(job.tags, str) or any(not isinstance(tag, str) or not tag for tag in job.tags):
+    if not isinstance(job.tags, list | tuple) or any(not isinstance(tag, str) or not tag for tag in job.tags):
         raise ValueError(f"tags must be a list of texts that are not empty, not {job.tags!r}")
-    if job.run_at is not None and job.run_at.tzinfo is None:
-        raise ValueError("run_at must have an offset, such as datetime.now(UTC) has")
-    if job.expires_in_seconds is not None and not 0 <= job.expires_in_seconds < math.inf:
-        raise ValueError(f"expires_in_seconds must be a number, at least 0, not {job.expires_in_seconds}")
+    if job.run_at is not None and (not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None):
+        raise ValueError(f"run_at must be a time with an offset, such as datetime.now(UTC), not {job.run_at!r}")
+    seconds: Any = job.expires_in_seconds
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < math.inf):
+        raise ValueError(f"expires_in_seconds must be a number, at least 0, not {seconds!r}")
     if not isinstance(job.queue, str) or not job.queue:
         raise ValueError(f"queue must be a name, not {job.queue!r}")
 

@@ -6,6 +6,9 @@ connections, elsewhere it has its own, and hands its jobs to the broker by itsel
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -25,6 +28,7 @@ from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks import call, configured, metrics, process, transaction
 from celery_jobs.tasks.celery import import_tasks
 from celery_jobs.tasks.hints import Hints
+from celery_jobs.tasks.hooks import Hooks
 from celery_jobs.tasks.job import registered
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.results import value_of
@@ -44,15 +48,34 @@ class SyncScheduler:
     """
 
     def __init__(self, *, settings: Settings | None = None) -> None:
-        if settings is None and process.is_known():
-            self._here = process.current()
-            self._end: Callable[[], object] = _nothing
-        else:
-            self._here = _own_process(settings or load_settings())
-            self._end = weakref.finalize(self, _close, self._here)  # at the end of the program at the latest
-        self._settings = self._here.settings
-        self._store = self._here.store
-        self._hooks = self._here.hooks
+        self._given = settings
+        self._own: Process | None = None
+        self._end: Callable[[], object] = _nothing
+        self._making = threading.Lock()
+        assert self._here is not None  # what is wrong with the settings shows now
+
+    @property
+    def _here(self) -> Process:
+        """The worker's or the service's process where this is one; else one of its own, made anew after a fork."""
+        if self._given is None and process.is_known():
+            return process.current()
+        with self._making:
+            if self._own is None or self._own.pid != os.getpid():
+                self._own = _own_process(self._given or load_settings())
+                self._end = weakref.finalize(self, _close, self._own)  # at the end of the program at the latest
+            return self._own
+
+    @property
+    def _settings(self) -> Settings:
+        return self._here.settings
+
+    @property
+    def _store(self) -> Store:
+        return self._here.store
+
+    @property
+    def _hooks(self) -> Hooks:
+        return self._here.hooks
 
     def __enter__(self) -> Self:
         return self
@@ -160,14 +183,15 @@ class SyncScheduler:
 
     def wait(self, job_id: AnyId, timeout: float | None = None) -> None:
         """Return when the job has ended; TimeoutError after `timeout` seconds, KeyError (also once it is deleted)."""
-        known = id_of(job_id)
-        future = self._here.ends.wait(known)
+        _demand_no_loop()
+        known, ends = id_of(job_id), self._here.ends
+        future = ends.wait(known)
         try:
             future.result(timeout)
         except FutureTimeout:
             raise TimeoutError(f"job {known} has not ended after {timeout} s") from None
         finally:
-            self._here.ends.leave(known, future)
+            ends.leave(known, future)
 
     def get_result(self, job_id: AnyId) -> Any:
         """What the job returned, as JSON has it; KeyError, RuntimeError if it failed, was canceled or has not ended."""
@@ -198,9 +222,22 @@ def _own_process(settings: Settings) -> Process:
 
 
 def _close(here: Process) -> None:
+    if here.pid != os.getpid():
+        return  # its connections are those of the process that was forked
     here.end_calls()
     here.hints.close()
     here.store.close()
+
+
+def _demand_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "SyncScheduler.wait would hold up the event loop, and perhaps the very job that it waits for; in a coroutine "
+        "use `async with CeleryScheduler() as scheduler`"
+    )
 
 
 def _nothing() -> None:

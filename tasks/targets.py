@@ -111,15 +111,18 @@ def _with_options(job: NewJob, options: Mapping[str, Any]) -> NewJob:
     expires = options.get("expires")
     if isinstance(expires, datetime):
         expires = (_aware(expires) - datetime.now(UTC)).total_seconds()
-    run_at = _aware(options["eta"]) if "eta" in options else None
-    if "countdown" in options:
-        run_at = datetime.now(UTC) + timedelta(seconds=options["countdown"])
+    try:
+        run_at = _aware(options["eta"]) if "eta" in options else None
+        if "countdown" in options:
+            run_at = datetime.now(UTC) + timedelta(seconds=options["countdown"])
+    except (TypeError, AttributeError, OverflowError):
+        raise ValueError("eta must be a datetime, and countdown a number of seconds that a calendar has") from None
     return replace(
         job,
         queue=options.get("queue", job.queue),
         priority=options.get("priority", job.priority),
         run_at=run_at,
-        expires_in_seconds=None if expires is None else max(float(expires), 0.0),
+        expires_in_seconds=max(expires, 0.0) if isinstance(expires, int | float) else expires,
     )
 
 
@@ -181,7 +184,7 @@ def _why_not_importable(target: Any) -> str | None:
     if inspect.isawaitable(target):
         return "an awaitable lives in the process that made it (give the coroutine function and its arguments)"
     if not callable(target):
-        return f"it is a {type(target).__name__}, which nobody can call"
+        return f"nobody can call what is of type {type(target).__name__}"
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         return f"a {type(target).__name__} has no name by which another process could find it"

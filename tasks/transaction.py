@@ -19,6 +19,9 @@ from celery_jobs.records import submit
 from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.submit import NewJob, Submitted
 
+# in a spelling that no session's settings change
+_SERVER = text("SELECT current_database(), extract(epoch FROM pg_postmaster_start_time())::text")
+
 Told = Callable[[NewJob, Submitted], None]
 Place = tuple[str, ...]
 
@@ -51,10 +54,7 @@ def _place(connection: Connection) -> Place:
         return ("sqlite", *(str(Path(row[2]).resolve()) for row in files if row[1] == "main" and row[2]))
     if connection.dialect.name == "postgresql":
         # when a server started tells it from every other one, also behind a pooler and from a copy of its files
-        return (
-            "postgresql",
-            *connection.execute(text("SELECT current_database(), pg_postmaster_start_time()::text")).one(),
-        )
+        return ("postgresql", *connection.execute(_SERVER).one())
     return (connection.dialect.name,)
 
 

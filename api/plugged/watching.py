@@ -7,6 +7,7 @@ streams of all jobs go on where they ended when the process is another one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Collection
 from typing import Final
@@ -18,7 +19,9 @@ from celery_jobs.records.errors import JobNotFound
 from celery_jobs.records.ids import JobId
 from celery_jobs.records.record import JobRecord, StreamRow
 
+_log = logging.getLogger("celery_jobs.plugged")
 _ASKED_AT_ONCE: Final = 50
+_LONGEST_LOOK_SECONDS: Final = 2.0
 _KEPT_SECONDS: Final = 60.0  # longer than any stream leaves a job that it watches unread
 _MANY: Final = 1_000
 _SEQ: Final = 1  # a change here is that of one job, so nothing needs an order within it
@@ -70,10 +73,18 @@ class WatchedJobs:
             self._forget_old()
 
     async def _record(self, job_id: JobId) -> JobRecord | None:
+        """None where it is gone; what cannot be seen now is as it was, and no other job's stream waits for it."""
         try:
-            return await self._surface.record(job_id)
+            async with asyncio.timeout(_LONGEST_LOOK_SECONDS):
+                return await self._surface.record(job_id)
         except JobNotFound:
             return None
+        except Exception as error:
+            before = self._seen.get(job_id)
+            if before is None:
+                raise
+            _log.warning("job %s cannot be looked at: %r", job_id, error)
+            return before.row.record
 
     def _see(self, job_id: JobId, record: JobRecord | None) -> None:
         before = self._seen.get(job_id)

@@ -77,6 +77,27 @@ def test_an_exception_in_the_hook_fails_the_job_and_says_where(hooked: Stack):
     assert "not status" in record["error"]
 
 
+@pytest.mark.parametrize(("value", "told"), [("poison", "artifact_id"), ("large", "bytes of JSON")])
+def test_what_nobody_could_read_fails_the_job_and_no_list(hooked: Stack, value: str, told: str):
+    record = hooked.jobs.wait(submit(hooked, "returning", value=value), "failed")
+    assert told in record["error"] + record["error_traceback"]
+    assert record["error"].endswith("(in HookedScheduler._on_job_result)")
+    assert record["id"] in {each["id"] for each in hooked.jobs.list()}
+
+
+def test_a_hook_may_submit_and_its_worker_goes_on(hooked: Stack):
+    for _ in range(3):
+        hooked.jobs.wait(submit(hooked, "returning", value="submit"), "completed")
+    wait_until(
+        lambda: sum(hooked.jobs.result(each["id"])["result"][0] == "submitted" for each in completed(hooked)) == 3,
+        "what the hooks submitted has run",
+    )
+
+
+def completed(hooked: Stack) -> list[dict[str, Any]]:
+    return hooked.jobs.list(task="hooked.returning", status_filter="completed")
+
+
 def test_a_job_that_raises_has_no_result_to_tell(hooked: Stack):
     record = hooked.jobs.wait(submit(hooked, "raising"), "failed")
     assert record["error"] == "RuntimeError: no result"

@@ -118,6 +118,25 @@ def test_a_task_submits_another_and_takes_its_result(shop: Stack):
     assert shop.jobs.status(result["inner"]) == "completed"
 
 
+def test_a_coroutine_submits_another_and_takes_its_result(shop: Stack):
+    for number in (3, 4):  # the first has left everything as it was
+        job = shop.jobs.client.post("/api/v1/tasks/shop.outer_async", json={"number": number}).json()["job_id"]
+        shop.jobs.wait(job, "completed")
+        assert shop.jobs.result(job)["result"] == 2 * number
+
+
+def test_waiting_that_would_hold_up_the_loop_is_refused(shop: Stack):
+    job = shop.jobs.client.post("/api/v1/tasks/shop.blocking", json={"number": 1}).json()["job_id"]
+    record = shop.jobs.wait(job, "failed")
+    assert "would hold up the event loop" in record["error"]
+
+
+def test_a_scheduler_made_before_the_fork_has_connections_of_its_own_in_each_child(shop: Stack):
+    jobs = [shop.jobs.client.post("/api/v1/tasks/shop.from_import", json={"times": 30}).json()["job_id"] for _ in "abc"]
+    for job in jobs:
+        shop.jobs.wait(job, "completed")
+
+
 def test_a_script_cancels_deletes_and_limits(shop: Stack, script: Callable[[str], Any]):
     name = shop.name()
     running = shop.jobs.submit("hold_async", name=name)

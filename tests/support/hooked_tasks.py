@@ -48,15 +48,25 @@ class HookedScheduler(CeleryScheduler):
         if result == "hold":
             (FOLDER / f"told-{record.id}").touch()
             await asyncio.sleep(60)
+        if result == "poison":
+            record.artifact_id = "report.pdf"  # type: ignore[assignment]
+            return
+        if result == "large":
+            record.tenant = "x" * 2_000_000
+        if result == "submit":
+            await self.add_job(returning, "submitted")
         record.place = Place(pid=os.getpid(), status=record.status)
         record.artifact_id = ULID(bytes(16))
         record.tags.append("told")
         record.progress = Progress(message=f"{current_job.id} returned {result}")
 
 
+_TOLD = ("raise", "status", "hold", "poison", "large", "submit")
+
+
 @job
 def returning(value: str) -> list[object] | str:
-    return value if value in ("raise", "status", "hold") else [value, os.getpid()]
+    return value if value in _TOLD else [value, os.getpid()]
 
 
 @job

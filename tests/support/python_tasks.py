@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from celery_jobs.api import CeleryScheduler
 from celery_jobs.tasks import SyncScheduler, current_job, job
 
 
@@ -23,3 +24,30 @@ def outer(number: int) -> dict[str, object]:
 
 def plain_function(name: str, times: int = 1) -> dict[str, object]:
     return {"text": name * times, "pid": os.getpid()}
+
+
+at_import = SyncScheduler() if os.environ.get("CELERY_BROKER_URL") else None
+
+
+@job(queue="outer")
+async def outer_async(number: int) -> object:
+    """The same in a coroutine."""
+    async with CeleryScheduler() as scheduler:
+        inner = await scheduler.add_job(double, number)
+        await scheduler.wait(inner, timeout=30)
+        return await scheduler.get_result(inner)
+
+
+@job(queue="outer")
+def from_import(times: int) -> int:
+    """Uses a scheduler that was made when the module was imported: in the process that forked this one."""
+    scheduler = at_import or SyncScheduler()
+    for number in range(times):
+        assert scheduler.get_record(scheduler.add_job(double, number)).task == "shop.double"
+    return times
+
+
+@job(queue="outer")
+async def blocking(number: int) -> None:
+    scheduler = SyncScheduler()
+    scheduler.wait(scheduler.add_job(double, number), timeout=30)

@@ -205,3 +205,38 @@ def test_fields_of_ones_own_come_back_as_they_were(tmp_path: Path):
     assert isinstance(record, OddRecord)
     assert (record.words, record.day) == (["a", "b"], date(2026, 1, 2))
     assert extra_json(record) is not None
+
+
+async def test_a_second_scheduler_of_the_process_shares_the_first_or_is_refused(
+    scheduler: CeleryScheduler, tmp_path: Path
+):
+    running = await scheduler.add_job(nap)
+    await until(scheduler, running, JobStatus.running)
+    async with CeleryScheduler(settings=scheduler.settings) as second:
+        assert await outcome(second, twice, "b") == "bb"
+    with pytest.raises(Exception, match="a scheduler on another database already"):
+        await CeleryScheduler(settings=Settings(data_dir=tmp_path / "other")).add_job(nap)
+    assert await scheduler.get_status(running) is JobStatus.running
+    assert await outcome(scheduler, twice, "a") == "aa"
+
+
+async def test_one_coroutine_is_one_job(scheduler: CeleryScheduler):
+    await scheduler.set_max_concurrency(1)
+    coroutine = asyncio.sleep(60)
+    first = await scheduler.add_job(coroutine)
+    with pytest.raises(TypeError, match="another job's"):
+        await scheduler.add_job(coroutine)
+    await until(scheduler, first, JobStatus.running)
+    with pytest.raises(TypeError, match="awaited already"):
+        await scheduler.add_job(coroutine)
+    assert await scheduler.get_status(first) is JobStatus.running
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"eta": "tomorrow"}, {"countdown": 1e18}, {"countdown": "x"}, {"queue": 5}, {"queue": ""}, {"expires": "x"}],
+    ids=str,
+)
+async def test_odd_options_of_a_signature_are_refused(scheduler: CeleryScheduler, options: dict[str, Any]):
+    with pytest.raises(ValueError, match=r"eta|queue|expires"):
+        await scheduler.add_job(signature(nap.name, (0,), **options))

@@ -106,7 +106,7 @@ async def test_their_records_are_like_all_others_and_cannot_be_retried(scheduler
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        (3, "it is a int, which nobody can call"),
+        (3, "nobody can call what is of type int"),
         (None, "NoneType"),
         (group(compute.s(1), compute.s(2)), "a group is several tasks"),
         (chain(compute.s(1), compute.s(2)), "a chain is several tasks"),

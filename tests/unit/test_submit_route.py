@@ -100,7 +100,7 @@ async def test_a_request_model_has_the_last_word_about_the_body(client: httpx.As
     answer = await client.post("/api/small", json=body)
     assert answer.json()["errors"][0]["loc"] == ["body", "name"]
     answer = await client.post("/api/small", json={"size": {"width": 2}}, headers={"Prefer": "wait=10"})
-    assert answer.json()["result"] == {"area": 2, "name": "small"}
+    assert answer.json()["result"] == {"area": 2, "name": "picture"}
 
 
 async def test_dependencies_of_a_router_around_it_are_asked(client: httpx.AsyncClient):
