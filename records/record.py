@@ -113,10 +113,12 @@ def extra_json(record: JobRecord) -> str | None:
 
 def checked(record: R, *names: str) -> R:
     """The record, whose added fields, and those named, are what their types say; ValueError where one is not."""
-    model = type(record)
-    values = {
-        name: _adapter(model, name).validate_python(getattr(record, name)) for name in own_fields(model).union(names)
-    }
+    model, values = type(record), dict[str, Any]()
+    for name in own_fields(model).union(names):
+        try:
+            values[name] = _adapter(model, name).validate_python(getattr(record, name))
+        except ValidationError as error:
+            raise ValueError(f"{name} cannot be {getattr(record, name)!r:.100}: {error.errors()[0]['msg']}") from None
     return record.model_copy(update=values)
 
 
