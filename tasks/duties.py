@@ -141,6 +141,8 @@ def attached(settings: Settings) -> Attached | None:
     if not process.is_known():
         return None
     here = process.current()
+    if not here.incarnation and here.dispatcher is None:
+        return None  # nothing runs in it, nor dispatches
     if here.settings.database_url != settings.database_url:
         raise SettingsError(
             "This process has a scheduler on another database already; shut that down first, or start another process"

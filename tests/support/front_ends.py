@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
@@ -45,15 +46,17 @@ def packages(cache: Path) -> Path:
     npm, wanted = program("npm", "npm"), (SOURCES / "package.json").read_bytes()
     folder = cache / hashlib.sha256(wanted).hexdigest()[:12]
     if not folder.exists():
-        new = cache / f"{folder.name}.new"
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=cache))
         (new / "package.json").write_bytes(wanted)
         command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
         done = subprocess.run(command, cwd=new, capture_output=True, text=True, timeout=NPM_SECONDS, check=False)
         if done.returncode:
             absent(f"npm cannot install React and Vue: {done.stderr[-2000:]}")
-        new.rename(folder)
+        try:
+            new.rename(folder)
+        except OSError:  # another process of the tests was faster
+            shutil.rmtree(new)
     return folder
 
 
