@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
+from weakref import WeakSet
 
 from celery_jobs.records import reads
 from celery_jobs.records.errors import DatabaseUnavailable
@@ -41,7 +42,6 @@ class HeldCall:
     target: Any
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -61,6 +61,7 @@ class HeldCall:
 
 # what each job whose function is IN_MEMORY will call, once
 held: dict[JobId, HeldCall] = {}
+_taken: WeakSet[Any] = WeakSet()  # coroutines that some job has, or had
 _UNKNOWN_SECONDS: Final = 3600.0  # a caller's transaction that has not committed by then never will
 
 
@@ -83,11 +84,10 @@ def holding(job_id: JobId, call: HeldCall | None) -> Generator[None]:
 
 
 def _refuse_twice(call: HeldCall) -> None:
-    if inspect.iscoroutine(call.target) and (
-        inspect.getcoroutinestate(call.target) != inspect.CORO_CREATED
-        or any(each.target is call.target for each in list(held.values()))
-    ):
-        raise TypeError("this coroutine is awaited already, or another job's; make a new one by calling its function")
+    if inspect.iscoroutine(call.target):
+        if call.target in _taken or inspect.getcoroutinestate(call.target) != inspect.CORO_CREATED:
+            raise TypeError("this coroutine is awaited already, or another job's; call its function for a new one")
+        _taken.add(call.target)
 
 
 def drop_ended(store: Store) -> None:
