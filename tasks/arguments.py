@@ -110,15 +110,14 @@ class Arguments:
         return next((each.name for each in self._signature.parameters.values() if each.kind is kind), "")
 
     def _demand_crossing(self, parameter: inspect.Parameter, value: Any) -> None:
-        hint = self._hint(parameter)
         told = None
-        if _is_json(hint) and not _is_plain(value):
-            told = f"annotate the parameter with its type, or pass {_PLAIN}"
-        else:
-            try:
+        try:
+            if _is_json(self._hint(parameter)) and not _is_plain(value):
+                told = f"annotate the parameter with its type, or pass {_PLAIN}"
+            else:
                 _json(value)
-            except (ValueError, TypeError, RecursionError) as error:
-                told = f"{error}; pass {_PLAIN}"
+        except (ValueError, TypeError, RecursionError) as error:
+            told = f"{error}; pass {_PLAIN}"
         if told is not None:
             kind = type(value).__name__
             raise ArgumentsCannotCross(

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakSet
@@ -30,6 +30,10 @@ from celery_jobs.tasks.celery import app
 from celery_jobs.tasks.context import current_run
 from celery_jobs.tasks.job import JobTask
 
+# no record after so long: none will come
+_UNRECORDED_SECONDS: Final = 60.0
+_UNCOMMITTED_SECONDS: Final = 3600.0  # where the caller's own transaction makes it
+
 
 class FunctionNotFound(Exception):
     """What the job shall run is not there (any more)."""
@@ -43,6 +47,7 @@ class HeldCall:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     since: float = field(default_factory=time.monotonic)
+    unknown_seconds: float = _UNRECORDED_SECONDS
 
     @property
     def coroutine(self) -> bool:
@@ -62,15 +67,14 @@ class HeldCall:
 # what each job whose function is IN_MEMORY will call, once
 held: dict[JobId, HeldCall] = {}
 _taken: WeakSet[Any] = WeakSet()  # coroutines that some job has, or had
-_UNKNOWN_SECONDS: Final = 3600.0  # a caller's transaction that has not committed by then never will
 
 
 @contextmanager
-def holding(job_id: JobId, call: HeldCall | None) -> Generator[None]:
+def holding(job_id: JobId, call: HeldCall | None, *, committed_by_caller: bool) -> Generator[None]:
     """Keep a call from before its job is recorded until it runs; not where it is certain that it is not recorded."""
     if call is not None:
         _refuse_twice(call)
-        held[job_id] = call
+        held[job_id] = replace(call, unknown_seconds=_UNCOMMITTED_SECONDS) if committed_by_caller else call
     try:
         yield
     except DatabaseUnavailable as error:
@@ -97,7 +101,7 @@ def drop_ended(store: Store) -> None:
     known = store.read(reads.statuses, list(held))
     for job_id, call in list(held.items()):
         status = known.get(job_id)
-        if status in TERMINAL or (status is None and time.monotonic() - call.since > _UNKNOWN_SECONDS):
+        if status in TERMINAL or (status is None and time.monotonic() - call.since > call.unknown_seconds):
             drop(job_id)
 
 

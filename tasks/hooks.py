@@ -13,7 +13,7 @@ from typing import Any
 
 from ulid import ULID
 
-from celery_jobs.records.ids import ulid_of
+from celery_jobs.records.ids import new_job_id, ulid_of
 from celery_jobs.records.record import JobRecord, checked, extra_json
 from celery_jobs.records.submit import NewJob
 
@@ -55,7 +55,7 @@ def of(scheduler: Any) -> Hooks:
     if _overrides(scheduler, CeleryScheduler, "_make_record"):
         make_record: MakeRecord = scheduler._make_record
         hooks.make_record = make_record
-        hooks.record_class = type(made(make_record, ULID()))  # asked once; the class is the same for all
+        hooks.record_class = type(made(make_record, ulid_of(new_job_id())))  # asked once; the class is the same for all
     if _overrides(scheduler, CeleryScheduler, "_on_job_result"):
         hooks.on_result = scheduler._on_job_result
     return hooks

@@ -96,7 +96,7 @@ class CeleryScheduler(JobService, Scheduler):
         await self.learn()
         job, held = self._job_of(target, args, kwargs)
         options = options.checked(job)
-        with call.holding(job.id, held):
+        with call.holding(job.id, held, committed_by_caller=connection is not None):
             if connection is None:
                 submitted = await self._submit(job, options)
             else:

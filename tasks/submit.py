@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from celery_jobs.records import submit
 from celery_jobs.records.doubt import ANSWER_WITHIN_SECONDS
@@ -20,6 +20,10 @@ from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.submit import IN_MEMORY, IdempotencyKey, NewJob, Submitted
 
 _MOST_PER_COMMIT = 500
+# as over HTTP: an index takes no longer ones
+_LONGEST_NAME: Final = 200
+_LONGEST_KEY: Final = 255
+_MOST_TAGS: Final = 50
 # the store answers in time and says more; this bounds a submit that waited behind the commit before it
 _ANSWER_WITHIN_SECONDS = ANSWER_WITHIN_SECONDS + 0.3
 
@@ -57,8 +61,8 @@ class SubmitOptions:
         _check(self.applied(job, 0.0))
         if self.idempotency_key is None or self.fingerprint:
             return self
-        if not isinstance(self.idempotency_key, str):
-            raise ValueError(f"idempotency_key must be a text, not {self.idempotency_key!r}")
+        if not isinstance(self.idempotency_key, str) or not 1 <= len(self.idempotency_key) <= _LONGEST_KEY:
+            raise ValueError(f"idempotency_key must be a text of 1 to {_LONGEST_KEY} characters")
         if job.function == IN_MEMORY:
             raise ValueError(
                 "an idempotency_key needs arguments that can be compared: those of a @job or of a module's function"
@@ -73,19 +77,26 @@ class SubmitOptions:
         return IdempotencyKey(self.idempotency_scope, self.idempotency_key, digest, keep_seconds)
 
 
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and 1 <= len(text) <= _LONGEST_NAME
+
+
 def _check(job: NewJob) -> None:
     """What HTTP and `@job` check where it is written, for a job that a Python caller put together."""
     if type(job.priority) is not int or not 0 <= job.priority <= 100:
         raise ValueError(f"priority must be a whole number between 0 and 100, not {job.priority!r}")
-    if not isinstance(job.tags, list | tuple) or any(not isinstance(tag, str) or not tag for tag in job.tags):
-        raise ValueError(f"tags must be a list of texts that are not empty, not {job.tags!r}")
+    tags: Any = job.tags
+    if not isinstance(tags, list | tuple) or len(cast("list[Any]", tags)) > _MOST_TAGS or not all(map(_is_name, tags)):
+        raise ValueError(
+            f"tags must be a list of at most {_MOST_TAGS} texts of 1 to {_LONGEST_NAME} characters, not {tags!r:.100}"
+        )
     if job.run_at is not None and (not isinstance(job.run_at, datetime) or job.run_at.tzinfo is None):
         raise ValueError(f"run_at must be a time with an offset, such as datetime.now(UTC), not {job.run_at!r}")
     seconds: Any = job.expires_in_seconds
     if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < math.inf):
         raise ValueError(f"expires_in_seconds must be a number, at least 0, not {seconds!r}")
-    if not isinstance(job.queue, str) or not job.queue:
-        raise ValueError(f"queue must be a name, not {job.queue!r}")
+    if not isinstance(job.queue, str) or not 1 <= len(job.queue) <= _LONGEST_NAME:
+        raise ValueError(f"queue must be a name of at most {_LONGEST_NAME} characters, not {job.queue!r:.100}")
 
 
 NO_OPTIONS: Final = SubmitOptions()

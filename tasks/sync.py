@@ -112,7 +112,7 @@ class SyncScheduler:
         job, held = job_of(target, args, kwargs, tasks=tasks, default_queue=queue, embedded=here)
         options = options.checked(job)
         job = self._hooks.recorded(options.applied(job, self._settings.idempotency_seconds))
-        with call.holding(job.id, held):
+        with call.holding(job.id, held, committed_by_caller=connection is not None):
             submitted = self._insert(job, connection)
         return ulid_of(submitted.job_id)
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from celery_jobs.records import submit
+from celery_jobs.records import reads, submit
 from celery_jobs.records.changes import raise_counter
 from celery_jobs.records.submit import NewJob, Submitted
 
@@ -121,12 +122,17 @@ class _Waiting:
     def told_later(self, job: NewJob, outcome: Submitted, told: Told) -> None:
         self._submitted.append((job, outcome, told))
 
-    def _committing(self, _connection: Connection) -> None:
+    def _committing(self, connection: Connection) -> None:
         submitted, self._submitted = self._submitted, []
-        if submitted:
-            timer = threading.Timer(_COMMITTED_SECONDS, _tell, (submitted,))
-            timer.daemon = True
-            timer.start()
+        if not submitted:
+            return
+        try:  # a savepoint may have taken some of them back
+            there = reads.statuses(connection, [outcome.job_id for _, outcome, _ in submitted])
+        except SQLAlchemyError:
+            return  # an aborted transaction, whose commit is none
+        timer = threading.Timer(_COMMITTED_SECONDS, _tell, ([each for each in submitted if each[1].job_id in there],))
+        timer.daemon = True
+        timer.start()
 
     def _rolled_back(self, _connection: Connection) -> None:
         self._submitted.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from datetime import date
@@ -153,6 +155,9 @@ async def test_submits_of_one_transaction_are_told_once_and_only_if_it_commits(
         for _ in range(50):
             await scheduler.submit(nap, 0, connection=connection)
         assert threading.active_count() < threads + 25
+        with connection.begin_nested() as savepoint:
+            await scheduler.submit(twice, "a", connection=connection)
+            savepoint.rollback()
         connection.commit()
     wait_until(lambda: len(counted) >= 50, "they are told")
     connection = engine.connect()
@@ -234,9 +239,42 @@ async def test_one_coroutine_is_one_job(scheduler: CeleryScheduler):
 
 @pytest.mark.parametrize(
     "options",
-    [{"eta": "tomorrow"}, {"countdown": 1e18}, {"countdown": "x"}, {"queue": 5}, {"queue": ""}, {"expires": "x"}],
+    [
+        {"queue": "q" * 201},
+        {"eta": "tomorrow"},
+        {"countdown": 1e18},
+        {"countdown": "x"},
+        {"queue": 5},
+        {"queue": ""},
+        {"expires": "x"},
+    ],
     ids=str,
 )
 async def test_odd_options_of_a_signature_are_refused(scheduler: CeleryScheduler, options: dict[str, Any]):
     with pytest.raises(ValueError, match=r"eta|queue|expires"):
         await scheduler.add_job(signature(nap.name, (0,), **options))
+
+
+async def test_an_argument_that_refers_to_itself_is_refused(scheduler: CeleryScheduler):
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(TypeError, match="cannot cross"):
+        await scheduler.add_job(mail, "a", {"b": itself})
+
+
+def test_a_child_that_is_forked_while_ids_are_made_makes_its_own():
+    program = """
+import os, sys, threading
+from celery_jobs.records.ids import new_job_id
+def busy():
+    while True: new_job_id()
+for _ in range(2): threading.Thread(target=busy, daemon=True).start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        new_job_id()
+        os._exit(0)
+    os.waitpid(child, 0)
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
