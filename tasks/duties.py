@@ -136,14 +136,14 @@ class Attached:
         """Its connections are the process's."""
 
 
-def attached(settings: Settings) -> Attached | None:
-    """The parts of this process where it is a worker or a service; SettingsError for one of another database."""
+def attached(settings: Settings | None) -> Attached | None:
+    """The parts of this process where it is a worker or a service; SettingsError where `settings` say another database."""
     if not process.is_known():
         return None
     here = process.current()
     if not here.incarnation and here.dispatcher is None:
         return None  # nothing runs in it, nor dispatches
-    if here.settings.database_url != settings.database_url:
+    if settings is not None and here.settings.database_url != settings.database_url:
         raise SettingsError(
             "This process has a scheduler on another database already; shut that down first, or start another process"
         )

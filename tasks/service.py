@@ -21,11 +21,12 @@ from celery_jobs.records.settings import Settings, load_settings
 from celery_jobs.records.states import CancelOutcome
 from celery_jobs.records.store import AsyncStore
 from celery_jobs.records.submit import NewJob, Submitted
-from celery_jobs.tasks import call, catalog, metrics
+from celery_jobs.tasks import call, catalog, configured, metrics
 from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.census import Census, Numbers
 from celery_jobs.tasks.duties import Attached, Duties, attached, begin
 from celery_jobs.tasks.health import Check, Health
+from celery_jobs.tasks.hooks import Hooks
 from celery_jobs.tasks.job import JobTask
 from celery_jobs.tasks.reading import JobReader
 from celery_jobs.tasks.submit import NO_OPTIONS, GroupSubmit, SubmitOptions
@@ -67,7 +68,7 @@ class JobService(JobReader):
 
     def serve_in(self, settings: Settings, shutdown_timeout: float) -> None:
         """What its service was built with counts where it was made without; before `start`."""
-        self.settings = self._settings_given or settings
+        self.settings = self._settings_given = self._settings_given or settings
         self._timeout_given = shutdown_timeout if self._timeout_given is None else self._timeout_given
 
     # --- life
@@ -80,8 +81,12 @@ class JobService(JobReader):
         """
         if self.started:
             return
+        shared = attached(self._settings_given)
+        if shared is not None:
+            self.settings = shared.here.settings
+        self._take_hooks(shared)
         self._warn_where_workers_lack_hooks()
-        self._duties = attached(self.settings) or await asyncio.to_thread(
+        self._duties = shared or await asyncio.to_thread(
             begin,
             self.settings,
             self.settings.max_concurrency or self._limit_given,
@@ -94,6 +99,11 @@ class JobService(JobReader):
         dispatcher = self._duties.dispatcher
         self._health = Health(self._async, self.settings.embedded, lambda: dispatcher.trouble)
         self._census = Census(self._async)
+
+    def _take_hooks(self, shared: Attached | None) -> None:
+        """A scheduler without hooks of its own has those of its process, or of JOBS_SCHEDULER, as SyncScheduler has."""
+        if self.hooks == Hooks():
+            self.hooks = configured.hooks(self.settings) if shared is None else shared.here.hooks
 
     def _warn_where_workers_lack_hooks(self) -> None:
         told, name = self.settings.scheduler or "", type(self).__name__

@@ -225,6 +225,24 @@ async def test_a_second_scheduler_of_the_process_shares_the_first_or_is_refused(
     assert await outcome(scheduler, twice, "a") == "aa"
 
 
+async def test_a_scheduler_in_a_task_is_that_of_its_process(tmp_path: Path):
+    """Its database and its hooks, whatever the environment says."""
+
+    class Odd(CeleryScheduler):
+        def _make_record(self, job_id: ULID, submitted_at: Any) -> JobRecord:
+            return OddRecord(id=job_id, status=JobStatus.pending, submitted_at=submitted_at, words=["hooked"])
+
+    async def outer() -> str:
+        async with CeleryScheduler() as inner:
+            return str(await inner.add_job(twice, "a"))
+
+    async with Odd(settings=Settings(data_dir=tmp_path, shutdown_timeout_seconds=0)) as scheduler:
+        record = await scheduler.get_record(await outcome(scheduler, outer))
+        await scheduler.wait(record.id, 10)
+    assert isinstance(record, OddRecord)
+    assert record.words == ["hooked"]
+
+
 async def test_one_coroutine_is_one_job(scheduler: CeleryScheduler):
     await scheduler.set_max_concurrency(1)
     coroutine = asyncio.sleep(60)
