@@ -50,7 +50,19 @@ class Children:
     def start(self) -> None:
         """Begin to look."""
         if self.forks:
+            self._know_from_birth(self._worker.pool._pool)
             self._duty.start()
+
+    def _know_from_birth(self, pool: Any) -> None:
+        """A child may come and go between two looks, and is asked then how it ended."""
+        make = pool._create_worker_process
+
+        def made(index: int) -> Any:
+            child = make(index)
+            self._known[child.pid] = child
+            return child
+
+        pool._create_worker_process = made
 
     @property
     def duties(self) -> tuple[Duty, ...]:
@@ -74,6 +86,7 @@ class Children:
 
     def _look(self) -> None:
         """End the runs of children that are gone for two looks (the first may race with their own last report)."""
+        long_known = set(self._known)
         rows = runs.own_runs(self._store, self._here.incarnation)
         children = {child.pid: child for child in self.processes()}
         self._known.update(children)
@@ -82,7 +95,7 @@ class Children:
         lost, self._missing = gone & self._missing, gone
         for pid in lost:
             self._close(pid, [row for row in rows if row.pid == pid])
-        self._forget(children.keys() | gone)
+        self._forget(children.keys() | gone | (self._known.keys() - long_known))
         self._return_unclaimed()
 
     def _return_unclaimed(self) -> None:

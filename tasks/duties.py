@@ -137,7 +137,7 @@ class Attached:
 
 
 def attached(settings: Settings | None) -> Attached | None:
-    """The parts of this process where it is a worker or a service; SettingsError where `settings` say another database."""
+    """The parts of this process if it is a worker or a service; SettingsError where `settings` say another database."""
     if not process.is_known():
         return None
     here = process.current()

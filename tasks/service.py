@@ -102,8 +102,11 @@ class JobService(JobReader):
 
     def _take_hooks(self, shared: Attached | None) -> None:
         """A scheduler without hooks of its own has those of its process, or of JOBS_SCHEDULER, as SyncScheduler has."""
-        if self.hooks == Hooks():
+        if self._has_no_hooks():
             self.hooks = configured.hooks(self.settings) if shared is None else shared.here.hooks
+
+    def _has_no_hooks(self) -> bool:
+        return self.hooks == Hooks()
 
     def _warn_where_workers_lack_hooks(self) -> None:
         told, name = self.settings.scheduler or "", type(self).__name__

@@ -257,7 +257,7 @@ def test_a_payload_that_is_slow_to_check_holds_nobody_up(served: Stack, schema: 
     took: list[float] = []
     with ThreadPoolExecutor(1) as thread, httpx.Client(base_url=served.apis[0].url, timeout=60) as other:
         posted = thread.submit(worker.post, job, json={"payload": {"a": value}}, timeout=60)
-        while not posted.done():
+        while not took or not posted.done():
             took.append(good(other.get("/livez"), 200).elapsed.total_seconds())
     answer = posted.result()
     if answer.status_code != 202:
