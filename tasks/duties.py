@@ -24,7 +24,7 @@ from celery_jobs.tasks.embedded import DEFAULT_SLOTS, EmbeddedWorker
 from celery_jobs.tasks.folder import FolderLock
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.hooks import Hooks
-from celery_jobs.tasks.job import JobTask, registered
+from celery_jobs.tasks.job import offered
 from celery_jobs.tasks.nudge import Nudges
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.sweep import Sweeper
@@ -40,7 +40,7 @@ class Duties:
         self, settings: Settings, store: Store, max_concurrency: int | None, lock: FolderLock, hooks: Hooks
     ) -> None:
         self.store = store
-        self.tasks = _offered()
+        self.tasks = offered()
         self._settings = settings
         self._lock = lock
         self.hints = Hints(settings)
@@ -74,13 +74,13 @@ class Duties:
     @property
     def behind(self) -> bool:
         """Whether tasks were declared since, which the embedded worker can learn."""
-        return self._worker is not None and self.tasks != _offered()
+        return self._worker is not None and self.tasks != offered()
 
     def learn(self) -> None:
         """Take the tasks that were declared meanwhile, and serve their queues."""
         if self._worker is None:
             return
-        tasks = _offered()
+        tasks = offered()
         self._worker.learn(served_queues(self._settings))
         self.tasks = tasks  # last: what can be submitted has a worker that knows it
 
@@ -107,24 +107,20 @@ class Duties:
         self._lock.release()
 
 
-def _offered() -> dict[str, JobTask]:
-    return {name: task for name, task in registered().items() if task.offered}
-
-
 class Attached:
     """What a scheduler has in a process that is a worker or a service already: that process's own parts."""
 
     def __init__(self, here: Process) -> None:
         self.here = here
         self.store, self.hints = here.store, here.hints
-        self.tasks = _offered()
+        self.tasks = offered()
         self.dispatcher = here.follow_up
         self.nudges = here.follow_up
         self.behind = False
 
     def learn(self) -> None:
         """Its tasks are those that the process has imported."""
-        self.tasks = _offered()
+        self.tasks = offered()
 
     def stop(self, timeout_seconds: float) -> None:
         """The process goes on, however long that is."""

@@ -215,6 +215,11 @@ def _register(function: Callable[..., Any], **options: Any) -> JobTask:
 _NAMED_OTHERWISE = {"priority": "submit_priority", "retry_on_worker_lost": "rerun_when_lost"}
 
 
+def offered() -> dict[str, JobTask]:
+    """Those that callers may submit, by name."""
+    return {name: task for name, task in registered().items() if task.offered}
+
+
 def registered() -> dict[str, JobTask]:
     """Every `@job` that this process has imported, by name."""
     return {name: task for name, task in sorted(app.tasks.items()) if isinstance(task, JobTask)}

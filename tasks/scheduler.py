@@ -11,7 +11,6 @@ from ulid import ULID
 
 from celery_jobs.records.ids import ulid_of
 from celery_jobs.records.record import JobFilter, JobRecord
-from celery_jobs.records.settings import Settings
 from celery_jobs.records.states import CancelOutcome, JobStatus
 from celery_jobs.records.submit import NewJob, Submitted
 from celery_jobs.tasks import call, transaction
@@ -28,16 +27,6 @@ class CeleryScheduler(JobService, Scheduler):
     Subclass it for `_make_record` and `_on_job_result`. Without a service around it, it starts with its first call, or
     as `async with`; end it with `shutdown`.
     """
-
-    def __init__(
-        self,
-        max_concurrency: int | None = None,
-        *,
-        settings: Settings | None = None,
-        shutdown_timeout: float | None = None,
-    ) -> None:
-        super().__init__(max_concurrency, settings=settings, shutdown_timeout=shutdown_timeout)
-        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self._ready()

@@ -57,6 +57,7 @@ class JobService(JobReader):
         self._limit_given = check_limit(max_concurrency)
         self._timeout_given = shutdown_timeout
         self._stopping = False
+        self._starting = asyncio.Lock()
         self._duties: Duties | Attached | None = None
 
     @property

@@ -29,7 +29,7 @@ from celery_jobs.tasks import call, configured, metrics, process, transaction
 from celery_jobs.tasks.celery import import_tasks
 from celery_jobs.tasks.hints import Hints
 from celery_jobs.tasks.hooks import Hooks
-from celery_jobs.tasks.job import registered
+from celery_jobs.tasks.job import offered
 from celery_jobs.tasks.process import Process
 from celery_jobs.tasks.results import value_of
 from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
@@ -106,10 +106,9 @@ class SyncScheduler:
     def _add(
         self, target: Any, args: Sequence[Any], kwargs: dict[str, Any], connection: Any, options: SubmitOptions
     ) -> ULID:
-        tasks = {name: task for name, task in registered().items() if task.offered}
         here = self._settings.embedded and bool(self._here.incarnation)  # the worker is in this very process
         queue = self._settings.default_queue
-        job, held = job_of(target, args, kwargs, tasks=tasks, default_queue=queue, embedded=here)
+        job, held = job_of(target, args, kwargs, tasks=offered(), default_queue=queue, embedded=here)
         options = options.checked(job)
         job = self._hooks.recorded(options.applied(job, self._settings.idempotency_seconds))
         with call.holding(job.id, held, committed_by_caller=connection is not None):

@@ -25,7 +25,7 @@ from celery_jobs.tasks.catalog import TaskView
 from celery_jobs.tasks.celery import import_tasks
 from celery_jobs.tasks.health import LOOK_SECONDS, Check
 from celery_jobs.tasks.hooks import Hooks
-from celery_jobs.tasks.job import JobTask, registered
+from celery_jobs.tasks.job import JobTask, offered
 from celery_jobs.tasks.results import ResultNotStorable, encode_result
 from celery_jobs.tasks.submit import NO_OPTIONS, SubmitOptions
 from celery_jobs.tasks.surface import Scheduler
@@ -68,7 +68,7 @@ class PluggedService:
     async def start(self) -> None:
         """Import the tasks and start the scheduler; SettingsError for a module that cannot be imported."""
         import_tasks(self.settings)
-        self._tasks = {name: task for name, task in registered().items() if task.offered}
+        self._tasks = offered()
         try:
             await self.scheduler.start()
             await self._set_limit()
