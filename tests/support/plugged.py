@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from fastapi import FastAPI
+from pydantic import Field
 from ulid import ULID
 
 from celery_jobs.api import BaseServiceBuilder, JobOptions, JobRecord, JobStatus, Scheduler, ServiceInfo
@@ -35,6 +36,13 @@ def example(name: str) -> ModuleType:
         sys.modules[module_name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[module_name])
     return sys.modules[module_name]
+
+
+class Film(JobRecord):
+    """A record with fields of its own."""
+
+    reel: str = "first"
+    frames: dict[str, int] = Field(default={})
 
 
 class ByHand(Scheduler):

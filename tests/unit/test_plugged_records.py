@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from pydantic import Field
 from ulid import ULID
 
 from celery_jobs.api import JobRecord, JobStatus
-from tests.support.plugged import ByHand, plugged, problem_of, serving
+from tests.support.plugged import ByHand, Film, plugged, problem_of, serving
 
 UNKNOWN = "01JQRS7X6ZJ8T3V5W7Y9A1B3C5"
-
-
-class Film(JobRecord):
-    """A record with fields of its own."""
-
-    reel: str = "first"
-    frames: dict[str, int] = Field(default={})
 
 
 @pytest.fixture

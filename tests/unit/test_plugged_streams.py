@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
-from pydantic import Field
 from ulid import ULID
 
 from celery_jobs.api import JobRecord, JobStatus, Progress
@@ -18,15 +17,8 @@ from celery_jobs.api.plugged.sighting import Sighting, gone, same, sight
 from celery_jobs.api.stream.feed import REREAD_SECONDS
 from celery_jobs.api.stream.frame import Key, Rank, events_after, key_of
 from celery_jobs.records.states import CancelMode
-from tests.support.plugged import ByHand, Listener, plugged, problem_of
+from tests.support.plugged import ByHand, Film, Listener, plugged, problem_of
 from tests.support.waiting import wait_until_async
-
-
-class Film(JobRecord):
-    """A record with fields of its own."""
-
-    reel: str = "first"
-    frames: dict[str, int] = Field(default={})
 
 
 @pytest.fixture
